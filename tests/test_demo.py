@@ -23,7 +23,7 @@ def demo(root: Path, **environment: str) -> subprocess.CompletedProcess:
     for part in ("notebooks", "params"):
         shutil.copytree(ROOT / part, root / part, dirs_exist_ok=True)
     return subprocess.run(
-        [sys.executable, "-m", "frazil_demo.run", "--scale", "0.05", "--transactions", "100"], cwd=root, text=True,
+        [sys.executable, "-m", "frazil_demo.run", "--scale", "0.05", "--transactions", "60"], cwd=root, text=True,
         capture_output=True, env={**os.environ, "FRAZIL_PARAMS": str(root / "params"), **environment},
     )  # fmt: skip
 
@@ -39,7 +39,7 @@ def test_the_demo_ends_equal_and_says_so(tmp_path):
         assert row["differing_rows"] == 0
         assert row["source_rows"] == row["lake_rows"] == row["duckdb_rows"] == row["pyiceberg_rows"] > 0
     assert {n["status"] for n in summary["notebooks"].values()} == {"ok"}
-    assert len(summary["notebooks"]) == 7
+    assert len(summary["notebooks"]) == 6
     assert summary["transactions"]["rolled_back"] > 0
     assert "equal: see" in ran.stdout
     report = (folder / "report.html").read_text()

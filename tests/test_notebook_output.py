@@ -141,7 +141,7 @@ def test_no_text_in_a_notebook_becomes_markup(text):
 def test_no_text_of_a_run_becomes_markup_on_the_page_of_runs(tmp_path):
     file = hostile_run(tmp_path)
     page = Elements(file.read_text(encoding="utf-8"))
-    assert page.names <= {"html", "head", "meta", "title", "style", "body", "h1", "table", "tr", "th", "td", "a"}
+    assert page.names <= {"html", "head", "meta", "title", "style", "body", "h1", "div", "table", "tr", "th", "td", "a"}
     assert page.texts.count(HOSTILE) == 2 and f"Runs of {file.parent.name}" in page.texts
     assert "r%3Ci%3E%221/a.%3Cu%3E" in page.values
 
@@ -174,10 +174,19 @@ def test_the_report_of_the_demo_shows_the_proof_the_charts_and_the_notebooks(tmp
     (tmp_path / "charts").mkdir()
     (tmp_path / "charts/heat.png").write_bytes(b"picture")
     demo = {"reconciled": True, "tables": {"shop.<a>": {"source_rows": 9000, "lake_rows": 9000}},
-               "notebooks": {"00_setup": {"status": "ok", "seconds": 1.5}}, "transactions": {"order": 3}}  # fmt: skip
-    page = write_report(tmp_path, demo).read_text()
-    assert all(text in page for text in ("equal: 9,000 rows", "shop.&lt;a&gt;</td>", ">order</td>", '<a href="notebooks/00_setup.html">00_setup</a>: ok, 1.5 s'))  # fmt: skip
-    assert page.count("<img") == 1 and base64.b64encode(b"picture").decode() in page
+               "notebooks": {"00_setup": {"status": "ok", "seconds": 1.5}}, "transactions": {"order": 3}, "seconds": 171.0,
+            "latency": {"changes": 1234, "p50": 1.5, "p95": 3.0, "p99": 240.0}}  # fmt: skip
+    (tmp_path / "flow.svg").write_text("<svg/>")
+    page = write_report(tmp_path, demo, tmp_path / "flow.svg").read_text()
+    assert all(text in page for text in ("equal: 9,000 rows", "shop.&lt;a&gt;</td>", ">order</td>", '<a href="notebooks/00_setup.html">00_setup</a> (ok, 1.5 s)'))  # fmt: skip
+    assert all(
+        text in page for text in ("<b>1.5 s</b>", "<b>4.0 min</b>", "<b>1,234</b>", ", 2.9 min on", 'name="viewport"')
+    )
+    assert (
+        page.count("<img") == 2
+        and base64.b64encode(b"<svg/>").decode() in page
+        and base64.b64encode(b"picture").decode() in page
+    )
     assert "Source and lake differ" in write_report(tmp_path, {**demo, "reconciled": False}).read_text()
 
 

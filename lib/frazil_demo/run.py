@@ -1,6 +1,6 @@
 """`make demo`: a real database, its changes, six notebooks, and the proof that source and lake are equal.
 
-    python -m frazil_demo.run [--scale 1.0] [--transactions 300]
+    python -m frazil_demo.run [--scale 1.0] [--transactions 240]
 
 Everything stays in `runs/demo`: executed notebooks, `report.html`, `summary.json`, the lake itself.
 """
@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,7 @@ from frazil.cli import visible
 from frazil.config.settings import find_params, resolve
 from frazil.config.spec import TableSpec, load_specs
 from frazil.errors import FrazilError
+from frazil.flows.lateness import lateness
 from frazil.flows.workbook import Workbook
 from frazil.report.notebook_output import Grid, read_record
 from frazil_demo import engines, shop
@@ -35,8 +36,10 @@ from frazil_demo.workload import Workload
 
 RATE = 4.0
 """The workload's transactions per second."""
-MAINTAIN_S = 45.0
-"""Seconds between two runs of maintenance during ingestion."""
+EARLY = 20
+"""Transactions while the tables are set up and loaded."""
+IDLE_S, PATIENCE_S = 12.0, 600.0
+"""Seconds without a change after which ingestion ends, and the most that it may take."""
 
 
 class DemoError(FrazilError):
@@ -56,14 +59,13 @@ class Demo:
         """Print a line with the seconds since the start."""
         print(f"[{time.monotonic() - self.began:6.1f} s] {text}", flush=True)
 
-    def notebook(self, name: str, label: str = "", **parameters: Any) -> dict[str, Any]:
+    def notebook(self, name: str, **parameters: Any) -> dict[str, Any]:
         """Run one notebook under papermill and return its record; a failure ends the demo with its cause."""
         import papermill
 
-        label = label or name
-        out, began = self.folder / "notebooks" / f"{label}.ipynb", time.monotonic()
+        out, began = self.folder / "notebooks" / f"{name}.ipynb", time.monotonic()
         out.parent.mkdir(parents=True, exist_ok=True)
-        self.say(f"{label} …")
+        self.say(f"{name} …")
         status, cause = "ok", ""
         try:
             papermill.execute_notebook(
@@ -73,10 +75,10 @@ class Demo:
         except papermill.PapermillExecutionError as e:
             status, cause = "failed", f"{e.ename}: {e.evalue}"
         seconds = round(time.monotonic() - began, 1)
-        self.notebooks[label] = {"status": status, "seconds": seconds}
-        self.say(f"{label} {status} in {seconds} s")
+        self.notebooks[name] = {"status": status, "seconds": seconds}
+        self.say(f"{name} {status} in {seconds} s")
         if status == "failed":
-            raise DemoError(f"notebook {label} failed: {' | '.join(cause.split(chr(10)))}", f"see {out}")
+            raise DemoError(f"notebook {name} failed: {' | '.join(cause.split(chr(10)))}", f"see {out}")
         return read_record(out) or {}
 
 
@@ -137,16 +139,15 @@ def _seen_by_pyiceberg():
             watching.result()
 
 
-def _maintain_beside(demo: Demo, merging: Future) -> None:
-    """Run the maintenance notebook while another one merges: once in a short run, repeatedly in a long one."""
-    time.sleep(10)
-    number = 1
-    while number == 1 or not merging.done():
-        demo.notebook(
-            "03_maintenance", "03_maintenance" if number == 1 else f"03_maintenance_{number}", max_small_files=3
-        )
-        number += 1
-        wait([merging], timeout=MAINTAIN_S)
+def _wait_until_fresh(demo: Demo, merging: Future) -> float:
+    """Wait until the merge notebook has applied everything that lay there; return the time (epoch seconds)."""
+    book = Workbook(resolve("latency", {"env": "demo"}).settings, lambda text: None)
+    while any(row["pending"] for row in lateness(book)):
+        if merging.done():
+            merging.result()  # raises what ended it
+        time.sleep(0.5)
+    demo.say("the lake has caught up: now a minute of changes, with maintenance at the same time")
+    return time.time()
 
 
 def _source_rows(postgres: EmbeddedPostgres, spec: TableSpec) -> list[tuple]:
@@ -165,7 +166,7 @@ def _proof(demo: Demo, postgres: EmbeddedPostgres, compared: list[dict[str, Any]
     specs = load_specs(demo.root / "params" / "shop")
     catalog, by_table = demo.folder / "lake" / "catalog.db", {row["table"]: row for row in compared}
     if missing := set(specs) - set(by_table):
-        raise DemoError(f"not reconciled: {', '.join(sorted(missing))}", "see the executed notebook 02_cdc_merge_2")
+        raise DemoError(f"not reconciled: {', '.join(sorted(missing))}", "see the executed notebook 02_cdc_merge")
     proof = {}
     for name, spec in specs.items():
         source, by_spark = _source_rows(postgres, spec), by_table[name]
@@ -186,6 +187,29 @@ def _reconciled(row: dict[str, int]) -> bool:
     return row["differing_rows"] == 0 and len(counts) == 1
 
 
+def _ingest(demo: Demo, postgres: EmbeddedPostgres, simulator: DmsSimulator, transactions: int) -> dict[str, Any]:
+    """Apply changes as they come, with maintenance at the same time, and compare at the end; return what came of it."""
+    with ThreadPoolExecutor(2) as beside:
+        merging = beside.submit(
+            demo.notebook, "02_cdc_merge", run_for_s=PATIENCE_S, trigger_s=1.0, idle_s=IDLE_S, check_source=True
+        )
+        began = _wait_until_fresh(demo, merging)
+        with _seen_by_pyiceberg(), changes_going_on(postgres, simulator, transactions, seed=8) as kinds:
+            maintaining = beside.submit(demo.notebook, "03_maintenance", max_small_files=3)
+        maintaining.result()
+        compared = merging.result().get("compared", [])
+    return {"began": began, "kinds": kinds, "compared": compared}
+
+
+def _look(demo: Demo, began: float) -> dict[str, Any] | None:
+    """Run the two notebooks that only read at the same time; return the latency of all changes since `began` (epoch seconds)."""
+    with ThreadPoolExecutor(2) as beside:
+        looking = beside.submit(demo.notebook, "05_explore")
+        found = demo.notebook("04_latency", hours=round((time.time() - began) / 3600, 5))
+        looking.result()
+    return next(iter(found.get("latency", [])), None)
+
+
 def run(demo: Demo, scale: float, transactions: int) -> bool:
     """Run the whole demo and return whether everything is equal."""
     params = demo.root / "params"
@@ -202,33 +226,21 @@ def run(demo: Demo, scale: float, transactions: int) -> bool:
         ) as simulator:
             simulator.full_load()
             demo.say("full load written by the DMS simulator (it imitates AWS DMS; it is not AWS DMS)")
-            with changes_going_on(postgres, simulator, transactions * 2 // 5, seed=7) as kinds:
+            with changes_going_on(postgres, simulator, EARLY, seed=7) as kinds:
                 demo.notebook("00_setup")
                 demo.notebook("01_full_load")
-            with (
-                changes_going_on(postgres, simulator, transactions * 3 // 5, seed=8) as later,
-                _seen_by_pyiceberg(),
-                ThreadPoolExecutor(1) as beside,
-            ):
-                follow = max(5.0, transactions * 3 / 5 / RATE - 15)
-                merging = beside.submit(demo.notebook, "02_cdc_merge", "02_cdc_merge_1", run_for_s=follow)
-                _maintain_beside(demo, merging)
-                merging.result()
-            kinds.update(later)
-            demo.say(
-                f"workload done: {kinds.total():,} transactions of {len(kinds)} kinds, rolled back ones among them"
-            )
-            merged = demo.notebook("02_cdc_merge", "02_cdc_merge_2", check_source=True)
-            demo.notebook("04_latency")
-            demo.notebook("05_explore")
-            tables = _proof(demo, postgres, merged.get("compared", []))
+            ingested = _ingest(demo, postgres, simulator, transactions)
+            kinds.update(ingested["kinds"])
+            demo.say(f"{kinds.total():,} transactions of {len(kinds)} kinds, rolled back ones among them")
+            tables = _proof(demo, postgres, ingested["compared"])
+            latency = _look(demo, ingested["began"])
     equal = all(_reconciled(row) for row in tables.values())
     summary = {
         "reconciled": equal, "seconds": round(time.monotonic() - demo.began, 1), "tables": tables,
-        "notebooks": demo.notebooks, "transactions": dict(kinds),
+        "notebooks": demo.notebooks, "transactions": dict(kinds), "latency": latency,
     }  # fmt: skip
     (demo.folder / "summary.json").write_text(json.dumps(summary, indent=2), encoding="utf-8")
-    write_report(demo.folder, summary)
+    write_report(demo.folder, summary, demo.root / "lib/docs/flow.svg")
     print()
     print(Grid([{"table": name, **row} for name, row in tables.items()]))
     print(f"\n{'equal' if equal else 'NOT EQUAL'}: see {(demo.folder / 'report.html').relative_to(demo.root)}")
@@ -239,7 +251,7 @@ def main() -> int:
     """Run the demo from the command line; on failure print one line with the reason, and return exit code 1."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scale", type=float, default=1.0, help="1.0 is about 100,000 rows")
-    parser.add_argument("--transactions", type=int, default=300)
+    parser.add_argument("--transactions", type=int, default=240, help="during ingestion, four a second")
     options = parser.parse_args()
     try:
         root = find_params().parent

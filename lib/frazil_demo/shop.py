@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from frazil_demo import words
 from frazil_demo.shop_ddl import COMMENTS, DDL, TABLES
 
 ROWS = {
@@ -17,6 +18,10 @@ HARD_TEXTS = [
     "日本語テキスト", "emoji 🧊🚀", "e\u0301 combining", "مرحبا", "null", "\\N", "0", "true", "#comment", "-", ";", ",", "\n",
 ]  # fmt: skip
 """Texts that CSV readers get wrong; none equals the null token of the demo's endpoint."""
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 class _Dice:
@@ -38,10 +43,14 @@ class _Dice:
         """Return one of some SQL expressions of the same type."""
         return f"(ARRAY[{', '.join(values)}])[1 + {self.number(len(values))}]"
 
-    def text(self) -> str:
-        """Return one of `HARD_TEXTS`, or in half of the rows an easy text."""
-        hard = self.pick(*("'" + t.replace("'", "''") + "'" for t in HARD_TEXTS))
-        return f"CASE WHEN {self.number(2)} = 0 THEN {hard} ELSE 'text ' || {self.number(1000)} END"
+    def words(self, *lists: tuple[str, ...]) -> str:
+        """Return a word of each list, separated by spaces."""
+        return " || ' ' || ".join(self.pick(*(_literal(t) for t in words)) for words in lists)
+
+    def text(self, *lists: tuple[str, ...], hard_in: int = 25) -> str:
+        """Return words of some lists, and in one row of `hard_in` one of `HARD_TEXTS`."""
+        hard = self.pick(*(_literal(t) for t in HARD_TEXTS))
+        return f"CASE WHEN {self.number(hard_in)} = 0 THEN {hard} ELSE {self.words(*lists)} END"
 
     def uuid(self) -> str:
         """Return a uuid."""
@@ -55,11 +64,11 @@ class _Dice:
             f" + {self.number(1_000_000)} * interval '1 microsecond'"
         )
 
-    def date(self) -> str:
-        """Return a date of the last hundred years, or one at the calendar's ends."""
+    def date(self, first: str, days: int) -> str:
+        """Return a date of some days from `first` on, sometimes one at the calendar's ends."""
         return (
             f"CASE {self.number(200)} WHEN 0 THEN date '0001-01-01' WHEN 1 THEN date '9999-12-31' "
-            f"WHEN 2 THEN date '1582-10-10' ELSE date '1925-01-01' + ({self.number(36_500)})::int END"
+            f"WHEN 2 THEN date '1582-10-10' ELSE date '{first}' + ({self.number(days)})::int END"
         )
 
     def time(self) -> str:
@@ -76,11 +85,12 @@ class _Dice:
 
 def _customers(d: _Dice) -> list[str]:
     return [
-        "i", "'user' || i || '@example.org'", "'Ünal Customer ' || i", d.maybe(f"left({d.text()}, 80)", 4),
+        "i", "'user' || i || '@example.org'", d.words(words.FIRST_NAMES, words.LAST_NAMES), d.maybe(d.text(words.PLACES, words.FIRMS), 4),
         d.pick("'DE'", "'FR'", "'JP'", "'US'"), d.pick("'bronze'", "'silver'", "'gold'") + "::shop.tier",
-        d.maybe(f"({d.number(10_000_000)} - 1000000) / 100.0"), f"({d.number(2_000_000_000)} - 1000000000) / 10000.0",
-        d.maybe(f"{d.number(1000)} / 7.0"), d.maybe(f"{d.number(1_000_000)} / 3.0"), f"{d.number(5)} = 0",
-        d.maybe(d.date()), d.maybe(d.text(), 3), d.maybe("jsonb_build_object('n', i, 'text', 'a, \"b\"', 'none', null)"),
+        d.maybe(f"{d.number(100)} * 100.00"), f"({d.number(20_000_000)} - 5000000) / 10000.0",
+        d.maybe(f"{d.number(1000)} / 10.0"), d.maybe(f"{d.number(1_000)} / 3.0"), f"{d.number(5)} = 0",
+        d.maybe(d.date("1945-01-01", 22_000)), d.maybe(d.text(words.NOTES), 3),
+        d.maybe("jsonb_build_object('news', i % 2 = 0, 'size', 'M, \"tall\"', 'phone', null)"),
         d.moment(), d.maybe(d.moment()),
     ]  # fmt: skip
 
@@ -88,35 +98,36 @@ def _customers(d: _Dice) -> list[str]:
 def _products(d: _Dice) -> list[str]:
     return [
         "'SKU-' || lpad(i::text, 6, '0') || CASE i % 5 WHEN 0 THEN ' é' WHEN 1 THEN ', \"x\"' ELSE '' END",
-        f"left('Product ' || i || ' ' || {d.text()}, 100)", d.maybe(d.text(), 3), f"{d.number(99_999)} / 100.0",
-        d.maybe(f"{d.number(5_000)} / 9.0"), d.maybe(f"{d.number(5_000)} / 11.0"),
+        d.words(words.MATERIALS, words.THINGS), d.maybe(d.text(words.MATERIALS, words.THINGS, words.USES), 3),
+        f"{d.number(15_000)} / 100.0",
+        d.maybe(f"{d.number(100)} / 9.0"), d.maybe(f"{d.number(100)} / 11.0"),
         d.maybe("json_build_object('colour', 'red', 'sizes', json_build_array(1, 2, i))"),
         d.maybe(f"CASE i % 3 WHEN 0 THEN '{{}}'::int[] ELSE ARRAY[i::int, -1, NULL, {d.number(9)}::int] END"),
-        d.maybe(d.hex()), f"{d.number(10)} > 0", d.maybe(d.date()), d.maybe("left(md5(i::text), (i % 9)::int)"),
+        d.maybe(d.hex()), f"{d.number(10)} > 0", d.maybe(d.date("2018-01-01", 2_800)), d.maybe("left(md5(i::text), (i % 9)::int)"),
     ]  # fmt: skip
 
 
 def _orders(d: _Dice) -> list[str]:
     return [
         "i", f"1 + {d.number(5_000)}", d.pick("'open'", "'paid'", "'shipped'", "'closed'") + "::shop.order_status",
-        d.moment(), d.maybe(d.time()), d.maybe(d.date()), d.maybe(f"{d.number(90_000_000)} * interval '1.5 second'"),
-        d.maybe(d.text(), 3), d.maybe(d.pick("'10.1.2.3'::inet", "'192.168.0.0/16'::inet", "'2001:db8::1'::inet")),
-        d.maybe(f"{d.number(100_000_000)} / 100.0"),
+        d.moment(), d.maybe(d.time()), d.maybe(d.date("2025-01-01", 360)), d.maybe(f"{d.number(14_000)} * interval '1 minute'"),
+        d.maybe(d.text(words.REMARKS), 3), d.maybe(d.pick("'10.1.2.3'::inet", "'192.168.0.0/16'::inet", "'2001:db8::1'::inet")),
+        d.maybe(f"{d.number(60_000)} / 100.0"),
     ]  # fmt: skip
 
 
 def _order_lines(d: _Dice) -> list[str]:
     return [
         "1 + (i - 1) / 3", "1 + (i - 1) % 3", f"'SKU-' || lpad((1 + {d.number(2_000)})::text, 6, '0')",
-        f"1 + {d.number(20)}", f"{d.number(99_999)} / 100.0", d.maybe(f"{d.number(30)} / 100.0"),
-        d.maybe(d.text(), 3), d.maybe(f"{d.number(2)} = 0"),
+        f"1 + {d.number(5)}", f"{d.number(15_000)} / 100.0", d.maybe(f"{d.number(30)} / 100.0"),
+        d.maybe(d.text(words.REMARKS), 3), d.maybe(f"{d.number(2)} = 0"),
     ]  # fmt: skip
 
 
 def _payments(d: _Dice) -> list[str]:
     return [
-        d.uuid(), f"1 + {d.number(20_000)}", f"({d.number(10_000_000)} - 500000) / 100.0",
-        d.maybe(f"{d.number(1_000_000_000)} / 100000000.0"), d.pick("'card'", "'cash'", "'transfer'", "'gift, card'"),
+        d.uuid(), f"1 + {d.number(20_000)}", f"({d.number(60_000)} - 3000) / 100.0",
+        d.maybe(f"{d.number(100_000_000)} / 100000000.0"), d.pick("'card'", "'cash'", "'transfer'", "'gift, card'"),
         d.maybe(d.moment()), d.maybe(d.hex()), d.maybe(f"{d.number(9)} = 0"), d.maybe(d.uuid()),
     ]  # fmt: skip
 
@@ -153,9 +164,9 @@ def _events(d: _Dice) -> list[str]:
     )
     return [
         "i", d.pick("'view'", "'click'", "'search'"), d.maybe(d.uuid()), happened,
-        d.maybe("jsonb_build_array(i, 'a\"b', null, jsonb_build_object('k', 'v,w'))"), d.maybe(d.text()),
+        d.maybe("jsonb_build_array(i, 'a\"b', null, jsonb_build_object('k', 'v,w'))"), d.maybe(d.text(words.REMARKS, hard_in=2)),
         d.maybe(extreme["small"]), d.maybe(extreme["medium"]), d.maybe(extreme["large"]), d.maybe(extreme["ratio4"]),
-        d.maybe(extreme["ratio8"]), d.maybe(extreme["amount"]), d.maybe(d.date()), d.maybe(extreme["moment"]),
+        d.maybe(extreme["ratio8"]), d.maybe(extreme["amount"]), d.maybe(d.date("1925-01-01", 36_500)), d.maybe(extreme["moment"]),
         d.maybe(d.time()), d.maybe(d.hex()), d.maybe(f"{d.number(2)} = 0"), d.maybe("left(md5(i::text), (i % 7)::int)"),
         d.maybe(d.pick("'::1'::inet", "'10.0.0.0/8'::inet")), d.maybe(extreme["span"]),
         d.maybe("ARRAY[1, NULL, -2147483648]"),

@@ -111,7 +111,7 @@ TABLES = ("customers", "products", "orders", "order_lines", "payments", "invento
 COMMENTS = {
     "shop.customers": "People and firms that order",
     "shop.customers.customer_id": "Number of the customer",
-    "shop.customers.company": "Firm, if any; often a hard text",
+    "shop.customers.company": "Firm, if any",
     "shop.customers.country": "ISO 3166 code",
     "shop.customers.credit_limit": "Euro; null: none agreed",
     "shop.customers.created_at": "Instant of registration",

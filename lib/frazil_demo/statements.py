@@ -6,6 +6,7 @@ import random
 import uuid
 from datetime import datetime, timedelta
 
+from frazil_demo import words
 from frazil_demo.catalog import quoted
 from frazil_demo.shop import HARD_TEXTS
 
@@ -95,8 +96,8 @@ class Statements:
         """Insert a customer and return its number."""
         key = self.fresh("customers")
         self.insert(
-            "customers", customer_id=key, email=f"new{key}@example.org", full_name=self._text(), country="DE",
-            tier="gold", balance=self._random.randint(-10**9, 10**9) / 10_000, vip=False, notes=self._text(),
+            "customers", customer_id=key, email=f"new{key}@example.org", full_name=self.person(), country="DE",
+            tier="gold", balance=self._random.randint(-10**7, 10**7) / 10_000, vip=False, notes=self.text(words.NOTES),
             rating=self._random.random() * 10 ** self._random.randint(-300, 300), created_at=f"{self.now()}+00",
         )  # fmt: skip
         return key
@@ -106,7 +107,7 @@ class Statements:
         key = key if key is not None else self.fresh("orders")
         self.insert(
             "orders", order_id=key, customer_id=customer, status="open", ordered_at=f"{self.now()}+00",
-            remark=self._text(), client_ip="10.0.0.1", total=self._random.randint(0, 10**6) / 100,
+            remark=self.text(words.REMARKS), client_ip="10.0.0.1", total=self._random.randint(0, 60_000) / 100,
         )  # fmt: skip
         line = self.fresh_line(key)
         self.insert("order_lines", order_id=key, line_no=line, sku="SKU-000001", quantity=line, unit_price=1.5)
@@ -115,7 +116,7 @@ class Statements:
     def new_payment(self, order: int = 1) -> None:
         """Insert a payment."""
         self.insert(
-            "payments", payment_id=self.uuid(), order_id=order, amount=self._random.randint(1, 10**6) / 100,
+            "payments", payment_id=self.uuid(), order_id=order, amount=self._random.randint(1, 60_000) / 100,
             method="card", paid_at=self.now(), card_digest=self._random.randbytes(4),
         )  # fmt: skip
 
@@ -124,22 +125,32 @@ class Statements:
         key = key if key is not None else self.fresh("events")
         self.insert(
             "events", event_id=key, kind="click", happened_at=self.now(), payload='{"new": "a, \\"b\\""}',
-            raw=self._text() if raw is None else raw, ratio4=self._random.random(), flag=False, code="ab",
+            raw=self.text() if raw is None else raw, ratio4=self._random.random(), flag=False, code="ab",
             numbers=[1, None, 3], span="1 day 02:00", body=self._random.randbytes(3), amount="0.1",
         )  # fmt: skip
         return key
 
     def new_product(self) -> None:
         """Insert a product."""
-        key = f"NEW {self.number()} {self._random.getrandbits(32):08x}, '{self._text()}'"
-        self.insert("products", sku=key, name="new", description=self._text(), price=1, active=True, thumbnail=b"")
+        key = f"NEW {self.number()} {self._random.getrandbits(32):08x}, '{self.text()}'"
+        name, use = self.product(), self._random.choice(words.USES)
+        self.insert("products", sku=key, name=name, description=f"{name} {use}", price=1, active=True, thumbnail=b"")
 
     def new_bin(self) -> None:
         """Insert a bin."""
         self.insert("inventory", warehouse="Nové", bin=self.fresh("inventory", "bin"), sku="SKU-000002", on_hand=0)
 
-    def _text(self) -> str:
-        return self._random.choice(HARD_TEXTS)
+    def person(self) -> str:
+        """Return a name."""
+        return f"{self._random.choice(words.FIRST_NAMES)} {self._random.choice(words.LAST_NAMES)}"
+
+    def product(self) -> str:
+        """Return the name of a product."""
+        return f"{self._random.choice(words.MATERIALS)} {self._random.choice(words.THINGS)}"
+
+    def text(self, easy: tuple[str, ...] = ()) -> str:
+        """Return one of `HARD_TEXTS`, or in half of the cases one of some easy texts."""
+        return self._random.choice(easy if easy and self._random.random() < 0.5 else HARD_TEXTS)
 
 
 def quoted_list(names) -> str:

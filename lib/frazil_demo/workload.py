@@ -6,7 +6,7 @@ import random
 import time
 from collections import Counter
 
-from frazil_demo.shop import HARD_TEXTS
+from frazil_demo import words
 from frazil_demo.statements import Statements
 
 
@@ -58,9 +58,6 @@ class Workload:
             counts[self.transaction()] += 1
         return counts
 
-    def _text(self) -> str:
-        return self._random.choice(HARD_TEXTS)
-
     def _insert(self) -> None:
         maker = self._random.choice(("customer", "order", "payment", "event", "product", "bin"))
         for _ in range(self._random.randint(1, 5)):
@@ -70,13 +67,17 @@ class Workload:
         for _ in range(self._random.randint(1, 4)):
             self._random.choice(
                 (
-                    lambda: self._sql.set("customers", notes=self._text(), updated_at=self._sql.now()),
-                    lambda: self._sql.set("orders", status="shipped", remark=self._text()),
-                    lambda: self._sql.set("order_lines", quantity=self._random.randint(1, 99), note=self._text()),
-                    lambda: self._sql.set("products", price=self._random.randint(1, 99_999) / 100, name=self._text()),
+                    lambda: self._sql.set("customers", notes=self._sql.text(words.NOTES), updated_at=self._sql.now()),
+                    lambda: self._sql.set("orders", status="shipped", remark=self._sql.text(words.REMARKS)),
+                    lambda: self._sql.set(
+                        "order_lines", quantity=self._random.randint(1, 99), note=self._sql.text(words.REMARKS)
+                    ),
+                    lambda: self._sql.set(
+                        "products", price=self._random.randint(1, 15_000) / 100, name=self._sql.product()
+                    ),
                     lambda: self._sql.set("inventory", on_hand=self._random.randint(0, 999)),
                     lambda: self._sql.set("payments", refunded=True, card_digest=self._random.randbytes(5)),
-                    lambda: self._sql.set("events", ratio8=self._random.uniform(-1e9, 1e9), raw=self._text()),
+                    lambda: self._sql.set("events", ratio8=self._random.uniform(-1e9, 1e9), raw=self._sql.text()),
                     lambda: self._sql.touch("orders"),
                 )
             )()
@@ -89,7 +90,9 @@ class Workload:
     def _null_and_back(self) -> None:
         key = self._sql.some("customers")
         self._sql.set("customers", key, company=None, credit_limit=None, born=None, preferences=None)
-        self._sql.set("customers", key, company="back", credit_limit=12.5, born="1970-01-01", preferences='{"a": 1}')
+        self._sql.set(
+            "customers", key, company="Cedar Press", credit_limit=1200, born="1970-01-01", preferences='{"news": true}'
+        )
         key = self._sql.some("events")
         self._sql.set("events", key, raw="", body=b"", numbers=[], code="")
         self._sql.set("events", key, raw=None, body=None, numbers=None, code=None)
