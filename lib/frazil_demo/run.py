@@ -1,4 +1,4 @@
-"""`make demo`: a real database, its changes, six notebooks, and the proof that source and lake are equal.
+"""`make demo`: a real database, its changes, seven notebooks, and the proof that source and lake are equal.
 
     python -m frazil_demo.run [--scale 1.0] [--transactions 300]
 
@@ -204,6 +204,7 @@ def run(demo: Demo, scale: float, transactions: int) -> bool:
             demo.say("full load written by the DMS simulator (it imitates AWS DMS; it is not AWS DMS)")
             with changes_going_on(postgres, simulator, transactions * 2 // 5, seed=7) as kinds:
                 demo.notebook("00_setup")
+                demo.notebook("06_warehouses", "06_warehouses_1")
                 demo.notebook("01_full_load")
             with (
                 changes_going_on(postgres, simulator, transactions * 3 // 5, seed=8) as later,
@@ -221,6 +222,7 @@ def run(demo: Demo, scale: float, transactions: int) -> bool:
             merged = demo.notebook("02_cdc_merge", "02_cdc_merge_2", check_source=True)
             demo.notebook("04_latency")
             demo.notebook("05_explore")
+            demo.notebook("06_warehouses", "06_warehouses_2")
             tables = _proof(demo, postgres, merged.get("compared", []))
     equal = all(_reconciled(row) for row in tables.values())
     summary = {

@@ -179,7 +179,7 @@ def late(book: Workbook) -> list[tuple[str, str, str]]:
     warehouses = declared(book.settings)
     if not warehouses:
         return []
-    seen = {(r["warehouse"], r["name"]): r for r in pyiceberg_catalog.served(book.settings)}
+    seen = {(r["warehouse"], r["name"]): r for r in pyiceberg_catalog.served(book.settings)}  # the newest row of each
     catalog = pyiceberg_catalog.open_catalog(book.settings)
     for w in warehouses.values():
         cure = f"frazil warehouse refresh --env {w.env} --warehouse {w.name}"
@@ -193,6 +193,19 @@ def late(book: Workbook) -> list[tuple[str, str, str]]:
     return found
 
 
+def position_in(table: Table, snapshot: int | None, metadata: str) -> tuple[Any, list[Any]]:
+    """Return the entry of a table's log for what a warehouse serves (None: it is not there), and the newer entries."""
+    served = snapshot or pyiceberg_catalog.snapshot_of(table, metadata)
+    log_of = table.history()
+    at = max((i for i, entry in enumerate(log_of) if entry.snapshot_id == served), default=-1)
+    return log_of[at] if at >= 0 else None, log_of[at + 1 :]
+
+
+def seconds_late(newer: list[Any]) -> float:
+    """Return for how many seconds the first of the states that are not served has been there; 0 if there is none."""
+    return time.time() - newer[0].timestamp_ms / 1000 if newer else 0.0
+
+
 def _late(w: Warehouse, table: Table, row: dict[str, Any] | None) -> str:
     """Return how late a warehouse is, above its limits; empty if it is not, or shows nothing."""
     if row and row["status"] in ("unknown", "stopped"):
@@ -202,12 +215,8 @@ def _late(w: Warehouse, table: Table, row: dict[str, Any] | None) -> str:
 
         if not family(w).read_back(w, LakeTable("", ".".join(table.name()))):
             return ""
-    served = (row["snapshot_id"] or pyiceberg_catalog.snapshot_of(table, row["metadata"])) if row else None
-    log_of = table.history()
-    at = max((i for i, entry in enumerate(log_of) if entry.snapshot_id == served), default=-1)
-    newer = log_of[at + 1 :]
-    seconds = time.time() - newer[0].timestamp_ms / 1000 if newer else 0.0
-    e = w.entries
+    _, newer = position_in(table, row["snapshot_id"] if row else None, row["metadata"] if row else "")
+    seconds, e = seconds_late(newer), w.entries
     if len(newer) <= e.max_late_commits and seconds <= e.max_late_s:
         return ""
     what = f"is late by {len(newer)} commit(s) and {seconds:,.0f} s, limits {e.max_late_commits} and {e.max_late_s:g} s"
