@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+from frazil.config.query_engines import ENGINES, UPGRADE
 from frazil.config.spec import TableSpec
 from frazil.config.warehouses import Warehouse, declared
 from frazil.errors import FrazilError, log
@@ -222,6 +223,23 @@ def _late(w: Warehouse, table: Table, row: dict[str, Any] | None) -> str:
     what = f"is late by {len(newer)} commit(s) and {seconds:,.0f} s, limits {e.max_late_commits} and {e.max_late_s:g} s"
     last = f"{row['status']}{': ' + row['why'] if row['why'] else ''}" if row else "it was never looked at"
     return f"{what}; last seen: {last}"
+
+
+def require_no_stop(book: Workbook, spec: TableSpec, old: int) -> None:
+    """Raise WarehouseError if making a table again in a newer format than `old` stops the refreshes of a warehouse that has it."""
+    from frazil.warehouses.apply import record_of
+    from frazil.warehouses.family import WarehouseError
+
+    for w in declared(book.settings).values() if old < book.format_version else ():
+        made = {m.table for m in record_of(w, book.folder).read()}
+        has = spec.source in made or (w.entries.linked and made)
+        if has and w.reads(spec.source) and ENGINES[w.entries.engine].limits == UPGRADE:
+            it = f"--env {w.env} --warehouse {w.name}" + ("" if w.entries.linked else f" --table {spec.source}")
+            raise WarehouseError(
+                f"{book.name(spec)} would be made again as format v{book.format_version}, which stops the refreshes of warehouse '{w.name}'",
+                f"name the engine that needs v{old} in query_engines again; or run frazil warehouse undo {it}, then 00_setup, then "
+                f"frazil warehouse apply {it}",
+            )
 
 
 def row_of(seen: Seen, book: Workbook) -> tuple:
