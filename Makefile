@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export FRAZIL_PARAMS := $(CURDIR)/params
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo lab test test-slow aws-env test-airflow test-ddl test-quick bench torture spark35-env lint format clean
+.PHONY: help env demo lab test test-slow aws-env test-airflow test-engines test-ddl test-quick bench torture spark35-env lint format clean
 
 help: ## Show the commands
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,13 @@ test-airflow: env ## Run the Airflow DAG of the schedules page in a real Airflow
 	$(PYTHON) -m venv .venv-airflow && .venv-airflow/bin/pip install --quiet apache-airflow==3.1.3
 	FRAZIL_AIRFLOW=$(CURDIR)/.venv-airflow/bin/python $(BIN)/python -m pytest tests/test_troubles.py -k airflow
 
+test-engines: env aws-env .trino/classpath ## Read tables with Trino over Glue and REST (Maven and a JDK 25 must be there: TRINO_JAVA_HOME)
+	$(BIN)/pip install --quiet --editable "lib[trino]"
+	$(BIN)/python -m pytest tests/test_engines.py -rs
+
+.trino/classpath: tests/trino/pom.xml
+	mvn --batch-mode --quiet --file $< dependency:build-classpath -Dmdep.outputFile=$(CURDIR)/$@
+
 test-ddl: env ## Try every schema change in every form of files (lib/docs/schema-changes.md)
 	FRAZIL_DDL=1 $(BIN)/python -m pytest tests/test_schema_changes.py
 
@@ -72,4 +79,4 @@ format: env ## Put code and imports in order
 	$(BIN)/ruff format --config lib/pyproject.toml lib tests
 
 clean: ## Remove the environment and all runs
-	rm -rf $(VENV) .venv35 .venv-airflow runs
+	rm -rf $(VENV) .venv35 .venv-airflow .trino runs

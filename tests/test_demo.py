@@ -39,7 +39,7 @@ def test_the_demo_ends_equal_and_says_so(tmp_path):
         assert row["differing_rows"] == 0
         assert row["source_rows"] == row["lake_rows"] == row["duckdb_rows"] == row["pyiceberg_rows"] > 0
     assert {n["status"] for n in summary["notebooks"].values()} == {"ok"}
-    assert len(summary["notebooks"]) == 6
+    assert len(summary["notebooks"]) == 8
     assert summary["transactions"]["rolled_back"] > 0
     assert "equal: see" in ran.stdout
     report = (folder / "report.html").read_text()

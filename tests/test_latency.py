@@ -19,16 +19,25 @@ from frazil.flows import lateness, ledger
 from frazil.lake import jvm
 from frazil.report import chart_captions, lake_charts, latency_charts
 from frazil.report.advice import Observed, Setting, fit
-from frazil.report.latency import OF_FILES, QUANTILES, Analysis, shares, sketch
+from frazil.report.latency import OF_FILES, QUANTILES, Analysis, shares, sketch, stage_name
 from helpers import FILE2, FILE3, D, I, U
 
 SCHEMA = """table string, snapshot_id long, committed_ms long, visible_ms long, changes long, files long, bytes long, picked_up_ms long,
-    read_ms long, age_ms array<long>, dms_ms array<long>, land_ms array<long>, wait_ms array<long>, latency_ms array<long>"""
+    read_ms long, age_ms array<long>, dms_ms array<long>, land_ms array<long>, wait_ms array<long>, latency_ms array<long>, served_ms map<string, long>"""
 NOON = 1_800_000_000_000
 
 
 def commit(
-    table="shop.orders", at_s=0.0, delays=(5.0,), dms=None, land=0.1, wait=1.0, work=1.0, visible=None, bytes_=1000
+    table="shop.orders",
+    at_s=0.0,
+    delays=(5.0,),
+    dms=None,
+    land=0.1,
+    wait=1.0,
+    work=1.0,
+    visible=None,
+    bytes_=1000,
+    served=None,
 ):
     """A commit's row in the ledger; `delays` are its changes' seconds from source commit to commit."""
     ordered, committed = sorted(delays), NOON + round(at_s * 1000)
@@ -40,7 +49,8 @@ def commit(
     written = points([d - work - wait - land for d in ordered], QUANTILES) if dms is None else dms
     seen = None if visible is None else committed + round(visible * 1000)
     return (table, committed, committed, seen, len(ordered), 1, bytes_, committed - round(work * 1000), 300, age, written,
-            [round(land * 1000)] * len(OF_FILES), [round(wait * 1000)] * len(OF_FILES), points(ordered, QUANTILES))  # fmt: skip
+            [round(land * 1000)] * len(OF_FILES), [round(wait * 1000)] * len(OF_FILES), points(ordered, QUANTILES),
+            served and {n: committed + round(s * 1000) for n, s in served.items()})  # fmt: skip
 
 
 @pytest.fixture
@@ -175,6 +185,33 @@ def test_a_few_commits_without_source_times_still_tell_of_the_stages_that_are_kn
     assert chart_captions.all_day(a) == chart_captions.NOTHING
     assert "TimestampColumnName" in chart_captions.tables(a)
     assert latency_charts.slowest_commit(a.slowest()) is None
+
+
+@pytest.mark.spark
+def test_the_last_stages_are_those_of_each_warehouse_with_the_same_words_everywhere(analysed):
+    commits = [commit(at_s=10.0 * n, served={"duck": 0.5, "snow": 4.0}, visible=1.0) for n in range(5)]
+    a = analysed(*commits, commit(at_s=60.0))
+    stages = a.percentiles("stage").set_index("stage")
+    names = {s: stage_name(s) for s in stages.index if s.startswith("commit_to_served")}
+    assert names == {
+        "commit_to_served duck": "committed → served by duck",
+        "commit_to_served snow": "committed → served by snow",
+    }
+    assert stages["p50"]["commit_to_served snow"] == pytest.approx(4.0, rel=0.02)
+    assert stages["changes"]["commit_to_served duck"] == 5, "a commit that nobody has served yet has no such stage"
+    figure = latency_charts.stages(a)
+    words = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert words[-3:] == [
+        "committed → served by duck",
+        "committed → served by snow",
+        "committed → seen by another engine",
+    ] or words[-3:] == ["committed → seen by another engine", *names.values()]
+    assert "'committed → served by snow' took 4.0 s (p50)" in chart_captions.stages(a)
+    below = figure.axes[1]
+    lefts = {round(bar.get_x(), 2) for bar in below.patches if bar.get_height() < 0.3 and bar.get_width() > 0}
+    assert len(lefts) == 1, "the last stages begin together, at the commit"
+    steps = [s[0] for s in latency_charts.commit_steps(a.slowest())]
+    assert "served by duck" in steps or a.slowest()["served_ms"] is None
 
 
 @pytest.mark.spark

@@ -9,7 +9,7 @@ import yaml
 
 from frazil.cli import run, schema
 from frazil.config import spark_session
-from frazil.config.settings import GIVEN, NOTEBOOKS, RENAMED, RETIRED, ParameterError, find_params, resolve
+from frazil.config.settings import GIVEN, NOTEBOOKS, RENAMED, RETIRED, WAREHOUSES, ParameterError, find_params, resolve
 from frazil.config.spark_session import SessionError
 from frazil.config.spec import SpecError, load_specs, parse_spec
 from helpers import spec_of
@@ -102,6 +102,7 @@ EARLIER = [
     for (of, old), new in RENAMED.items()
     for notebook in (NOTEBOOKS if of == "common" else [of])
     for section in dict.fromkeys((of, notebook))
+    if section != WAREHOUSES
 ]
 """Each earlier name, with every notebook that knows it, and every section of the file that may hold it."""
 earlier_names = pytest.mark.parametrize(("notebook", "section", "old", "new"), EARLIER)

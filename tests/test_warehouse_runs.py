@@ -1,6 +1,10 @@
 """Runs refresh the declared warehouses after their commits, and a warehouse in trouble harms no run."""
 
+import os
+import re
+import shutil
 import time
+from pathlib import Path
 
 import duckdb
 import pytest
@@ -8,8 +12,8 @@ import yaml
 
 from fake_driver import SERVERS, FakeServer
 from frazil.cli.commands import main
-from frazil.config.settings import MaintenanceSettings
-from frazil.flows import cdc, full_load, ledger, maintenance, served
+from frazil.config.settings import MaintenanceSettings, SetupSettings
+from frazil.flows import cdc, full_load, ledger, maintenance, served, setup
 from frazil.flows.plan import plan
 from frazil.warehouses import duckdb as engine
 from helpers import D, FullLoadSettings, I, U
@@ -56,6 +60,10 @@ def test_each_commit_of_a_run_is_served_by_duckdb_and_one_in_trouble_is_recorded
     seen = world.spark.table(world.book().ops("served")).orderBy("seen_at").collect()
     served = [r for r in seen if r.warehouse == "duck" and r.status == "served"]
     assert served and all(r.snapshot_id == r.newest_id and r.metadata.endswith(".metadata.json") for r in served)
+    commits = ledger.commits(world.book(env="w")).orderBy("committed_ms").collect()
+    waits = [{n: ms - c.committed_ms for n, ms in c.served_ms.items()} for c in commits]
+    assert [set(w) for w in waits] == [{"duck"}] * 3, "each commit was served, also one that a newer state replaced"
+    assert all(-50 < w["duck"] < 60_000 for w in waits)
     statuses = {r.status for r in seen if r.warehouse == "snow"}
     assert "unanswered" in statuses and "served" not in statuses
     SERVERS.clear()
@@ -120,3 +128,49 @@ def test_a_declared_athena_makes_new_tables_v2_and_an_existing_v3_table_is_named
     for said in (notes["old"].note, rows["public.old"]["impossible"]):
         assert "is format v3: athena reads no v3" in said and "drop the table, run 00_setup" in said
     assert "v3" not in rows["public.new"]["impossible"] + notes["new"].note
+
+
+def test_orphan_files_stay_while_a_warehouse_serves_one_of_them(world, monkeypatch, tmp_path):
+    params = world.table("t").environment(monkeypatch)
+    with_warehouses(params, duck={"engine": "duckdb", "database": str(tmp_path / "w.duckdb"), "namespace": "readers"})
+    world.load("t", (1, "a")).setup(env="w")
+    full_load.run(world.book(FullLoadSettings, env="w"))
+    newest = Path(world.iceberg("t").operations().current().metadataFileLocation().removeprefix("file:"))
+    orphan = newest.with_name("00000-of-old.metadata.json")
+    shutil.copy(newest, orphan)
+    os.utime(orphan, (time.time() - 5 * 86_400,) * 2)
+    at = round(time.time() * 1000)
+
+    def seen(metadata: Path, ms: int) -> None:
+        row = ("duck", world.book().name(world.book().specs["public.t"]), 1, ms, None, str(metadata), "served", "", ms)
+        ledger.add_served(world.book(env="w"), [row])
+
+    limits = {"orphan_days": 3.0, "dry_run": False, "min_snapshots": 1, "max_small_files": 100}
+    seen(orphan, at)
+    maintenance.run(world.book(MaintenanceSettings, env="w", **limits))
+    assert orphan.exists()
+    assert any("orphan files stay: a warehouse serves" in s and orphan.name in s for s in world.said), world.said
+    seen(newest, at + 1000)
+    maintenance.run(world.book(MaintenanceSettings, env="w", **limits))
+    assert not orphan.exists()
+
+
+def test_a_newer_format_that_stops_a_warehouse_is_refused_and_the_remedy_makes_it(world, monkeypatch):
+    params = world.table("t").environment(monkeypatch)
+    SERVERS["fake"] = FakeServer()
+    with_warehouses(params, snow={"engine": "snowflake", **ENTRIES})
+    setup.create_tables(world.book(SetupSettings, env="w", query_engines=["athena"]))
+    assert main(["warehouse", "apply", "--env", "w"]) == 0
+
+    def again():
+        (result,) = setup.create_tables(world.book(SetupSettings, env="w", query_engines=["spark"]))
+        return result, world.iceberg("t").operations().current().formatVersion()
+
+    refused, version = again()
+    assert (refused.status, version) == ("failed", 2)
+    assert "would be made again as format v3, which stops the refreshes of warehouse 'snow'" in refused.note
+    undo = re.search(r"run frazil (warehouse undo .*?), then 00_setup", refused.note)[1]
+    assert main(undo.split()) == 0
+    done, version = again()
+    assert (done.status, version) == ("created", 3)
+    SERVERS.clear()

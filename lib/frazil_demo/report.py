@@ -23,6 +23,7 @@ CHARTS = {
     "backlog": "For how long the longest waiting change had been waiting, and how long the source had been quiet.",
     "ecdf": "How many of all changes were in the lake within so many seconds of their commit at the source.",
     "stages": "Where the seconds went, over time and by table.",
+    "served": "How soon after the lake's commits a DuckDB file served them.",
     "slowest_commit": "The slowest commit, taken apart.",
     "health": "What maintenance changed in its last run.",
     "advice": "What other settings would come to, by a model fitted on these commits.",

@@ -7,15 +7,13 @@ from collections.abc import Sequence
 
 from frazil.config.settings import ParameterError, resolve
 from frazil.config.warehouses import Warehouse, declared
-from frazil.errors import FrazilError, nearest
-from frazil.flows import served
+from frazil.errors import nearest
+from frazil.flows import warehouses
 from frazil.flows.workbook import Workbook
-from frazil.lake import pyiceberg_catalog
 from frazil.report import runs
 from frazil.warehouses.apply import apply, record_of, shown, undo
 from frazil.warehouses.connect import connected
-from frazil.warehouses.family import LakeTable, WarehouseError, family
-from frazil.warehouses.refresh import Seen, State, failed, look
+from frazil.warehouses.family import LakeTable, Made, family
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +29,7 @@ def main(options: argparse.Namespace) -> int:
     book = Workbook(resolve("operate", {"env": options.env, "tables": options.table}).settings)
     code = runs.OK
     for w in _chosen(book, options.warehouse):
-        tables = tables_of(book, w)
+        tables = warehouses.tables_of(book, w)
         if options.action == "show":
             print("\n".join(shown(w, tables)))
         elif not family(w).DRIVER:
@@ -46,29 +44,15 @@ def main(options: argparse.Namespace) -> int:
 
 def _all_served(book: Workbook, w: Warehouse, tables: Sequence[LakeTable], refresh: bool) -> bool:
     """Print and record what a warehouse serves of each table; return whether none is late or unreachable."""
-    catalog, connection = pyiceberg_catalog.open_catalog(book.settings), connected(w)
-    found: list[Seen] = []
-    try:
-        for t in tables:
-            table = pyiceberg_catalog.get_table(catalog, t.target)
-            now = table.current_snapshot()
-            state = State(now.snapshot_id, now.timestamp_ms, table.metadata_location)
-            try:
-                found.append(look(w, connection, t, state, refresh))
-            except FrazilError as e:
-                found.append(failed(w, t, state, e.problem))
-    finally:
-        connection.close()
+    found = warehouses.look_at(book, w, tables, refresh)
     for seen in found:
         print(f"{w.name}: {seen.table}: {seen.status}" + (f": {seen.why}" if seen.why else ""))
-    rows = [served.row_of(seen, book) for seen in found]
-    pyiceberg_catalog.append_served(catalog, book.settings.ops_namespace, rows)
     return all(seen.status in ("served", "unknown") for seen in found)
 
 
 def _change(book: Workbook, w: Warehouse, tables: Sequence[LakeTable], options: argparse.Namespace) -> bool:
-    def say(text: str) -> None:
-        print(f"{w.name}: {text}")
+    def say(m: Made, what: str) -> None:
+        print(f"{w.name}: {m.what} {m.name}: {what}")
 
     record, connection = record_of(w, book.folder), connected(w)
     try:
@@ -89,16 +73,3 @@ def _chosen(book: Workbook, name: str | None) -> list[Warehouse]:
     if name and name not in found:
         raise ParameterError(f"no warehouse '{name}'", nearest(name, found))
     return [w for n, w in found.items() if name in (None, n)]
-
-
-def tables_of(book: Workbook, w: Warehouse) -> list[LakeTable]:
-    """Return the tables that a warehouse reads; with their metadata files if it is bound to these."""
-    specs = [s for s in book.specs.values() if not s.problem and w.reads(s.source)]
-    if not specs:
-        raise WarehouseError(f"warehouse '{w.name}' reads none of the tables", "correct its entry `tables`")
-    if not getattr(family(w), "PINNED", False) or w.entries.account:
-        return [LakeTable(s.source, s.target) for s in specs]
-    catalog = pyiceberg_catalog.open_catalog(book.settings)
-    return [
-        LakeTable(s.source, s.target, pyiceberg_catalog.get_table(catalog, s.target).metadata_location) for s in specs
-    ]

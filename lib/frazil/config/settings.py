@@ -247,12 +247,28 @@ class CdcMergeSettings(Settings):
 
 
 @dataclass(frozen=True)
-class MaintenanceSettings(Settings):
-    """Parameters of 03_maintenance."""
+class PlannedSettings(Settings):
+    """Parameters of notebooks that show a plan before they carry it out."""
 
     dry_run: bool = parameter(
         None, "Only show the plan and change nothing. Default: true in an interactive notebook, false otherwise."
     )
+
+    @property
+    def only_plans(self) -> bool:
+        """Whether to change nothing: the value of `dry_run`, else true in a notebook under a Jupyter server."""
+        return "JPY_SESSION_NAME" in os.environ if self.dry_run is None else self.dry_run
+
+
+@dataclass(frozen=True)
+class WarehousesSettings(PlannedSettings):
+    """Parameters of 06_warehouses. The section `warehouses` of an environment file has warehouses, and no parameters."""
+
+
+@dataclass(frozen=True)
+class MaintenanceSettings(PlannedSettings):
+    """Parameters of 03_maintenance."""
+
     max_small_files: int = parameter(5, "Compact a table that has more small files than this.")
     max_deleted_share: float = parameter(
         0.1, "Compact a table when more than this share of the rows in its data files is deleted."
@@ -294,11 +310,6 @@ class MaintenanceSettings(Settings):
         "Platform that maintains the tables itself (`s3tables`, `glue` …): the notebook then does nothing. S3 Tables "
         "is detected.",
     )
-
-    @property
-    def only_plans(self) -> bool:
-        """Whether to change nothing: the value of `dry_run`, else true in a notebook under a Jupyter server."""
-        return "JPY_SESSION_NAME" in os.environ if self.dry_run is None else self.dry_run
 
     @property
     def small_file_mb(self) -> float:
@@ -432,6 +443,7 @@ NOTEBOOKS: dict[str, type[Settings]] = {
     "maintenance": MaintenanceSettings,
     "latency": LatencySettings,
     "explore": ExploreSettings,
+    "warehouses": WarehousesSettings,
     "operate": OperateSettings,
     "aws": AwsSettings,
 }
@@ -538,8 +550,10 @@ def environment(stated: Collection[str] | None = None) -> type[Entries]:
     """Return the model of an environment file; of sections that are not `stated` only the name, which is quick."""
     from frazil.config.parameter_models import environment_model
 
-    known: tuple[tuple[str, type], ...] = (("common", Settings), *NOTEBOOKS.items(), (WAREHOUSES, dict))
-    return environment_model(tuple((name, cls if stated is None or name in stated else None) for name, cls in known))
+    known: dict[str, type] = {"common": Settings, **NOTEBOOKS, WAREHOUSES: dict}
+    return environment_model(
+        tuple((name, cls if stated is None or name in stated else None) for name, cls in known.items())
+    )
 
 
 def _checked(model: type[Entries], raw: Any, where: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.sql import literal
+from frazil.config.warehouses import declared
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, jvm_rewrite
@@ -273,6 +274,28 @@ def _first_seen(book: Workbook) -> DataFrame:
     return book.spark.table(name).groupBy("name", "snapshot_id").agg(first)
 
 
+def _with_served(book: Workbook, found: DataFrame) -> DataFrame:
+    """Add `served_ms` to commits: when each declared warehouse was first seen to serve it, or a newer state."""
+    from pyspark.sql import functions as F
+
+    readers, name = list(declared(book.settings)), _there(book, SERVED)
+    if not (readers and name):
+        return found.withColumn("served_ms", F.lit(None).cast("map<string, bigint>"))
+    looks = book.spark.table(name).where("status = 'served'").where(F.col("warehouse").isin(readers))
+    looks = looks.groupBy("name", "newest_id", "warehouse").agg(
+        F.min("committed_at").alias("committed_at"), F.min(F.unix_millis("seen_at")).alias("seen")
+    )
+    both = found.unionByName(looks.withColumnRenamed("newest_id", "snapshot_id"), allowMissingColumns=True)
+    # A look has the snapshot's own time, which is before that of its publication on main.
+    published = "max(if(warehouse is null, committed_at, null)) over (partition by name, snapshot_id)"
+    both = both.withColumn("at", F.expr(f"coalesce({published}, committed_at)"))
+    newer = "over (partition by name order by at desc range unbounded preceding)"
+    firsts = [F.expr(f"min(if(warehouse = {literal(w)}, seen, null)) {newer}") for w in readers]
+    of_all = F.map_from_arrays(F.array(*map(F.lit, readers)), F.array(*firsts))
+    both = both.withColumn("served_ms", F.map_filter(of_all, lambda _, ms: ms.isNotNull()))
+    return both.where("warehouse is null").drop("warehouse", "seen", "at")
+
+
 def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
     """Return one row per commit of changes of every table; `hours` > 0 takes only the last hours.
 
@@ -282,7 +305,7 @@ def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
 
     `land_ms` (written → landed) and `wait_ms` (landed → picked up) are those of its files (`latency.OF_FILES`).
     `read_ms` is the duration of reading, and `visible_ms` the time when a second engine saw the commit; both are null
-    if not measured.
+    if not measured. `served_ms` has the time when each warehouse served it.
 
     Commits whose snapshot has expired are included if maintenance recorded them in the ledger before.
     """
@@ -290,9 +313,8 @@ def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
 
     found = _every_commit(book).where("summary['frazil.kind'] = 'changes'")  # needs Spark, and so does F
     sources = F.create_map(*[F.lit(x) for spec in book.specs.values() for x in (book.name(spec), spec.source)])
-    found = found.join(F.broadcast(_first_seen(book)), ["name", "snapshot_id"], "left").withColumn(
-        "table", sources[F.col("name")]
-    )
+    found = _with_served(book, found).join(F.broadcast(_first_seen(book)), ["name", "snapshot_id"], "left")
+    found = found.withColumn("table", sources[F.col("name")])
     if hours > 0:
         found = found.where(
             F.col("committed_at") >= F.expr(f"current_timestamp() - interval {round(hours * 3600)} seconds")
@@ -301,6 +323,7 @@ def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
         "table",
         "snapshot_id",
         "visible_ms",
+        "served_ms",
         F.unix_millis("committed_at").alias("committed_ms"),
         F.from_json(F.expr("summary['frazil.counts']"), COUNTS).alias("c"),
         F.from_json(F.expr("summary['frazil.latency']"), SKETCH).alias("s"),
@@ -318,6 +341,7 @@ def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
         F.col("s.read").alias("read_ms"),
         *points,
         F.expr("if(size(s.age) > 0, transform(s.age, a -> committed_ms - s.picked_up + a), null)").alias("latency_ms"),
+        "served_ms",
     )
 
 

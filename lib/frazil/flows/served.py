@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+from frazil.config.query_engines import ENGINES, UPGRADE
 from frazil.config.spec import TableSpec
 from frazil.config.warehouses import Warehouse, declared
 from frazil.errors import FrazilError, log
@@ -179,7 +180,7 @@ def late(book: Workbook) -> list[tuple[str, str, str]]:
     warehouses = declared(book.settings)
     if not warehouses:
         return []
-    seen = {(r["warehouse"], r["name"]): r for r in pyiceberg_catalog.served(book.settings)}
+    seen = {(r["warehouse"], r["name"]): r for r in pyiceberg_catalog.served(book.settings)}  # the newest row of each
     catalog = pyiceberg_catalog.open_catalog(book.settings)
     for w in warehouses.values():
         cure = f"frazil warehouse refresh --env {w.env} --warehouse {w.name}"
@@ -193,6 +194,19 @@ def late(book: Workbook) -> list[tuple[str, str, str]]:
     return found
 
 
+def position_in(table: Table, snapshot: int | None, metadata: str) -> tuple[Any, list[Any]]:
+    """Return the entry of a table's log for what a warehouse serves (None: it is not there), and the newer entries."""
+    served = snapshot or pyiceberg_catalog.snapshot_of(table, metadata)
+    log_of = table.history()
+    at = max((i for i, entry in enumerate(log_of) if entry.snapshot_id == served), default=-1)
+    return log_of[at] if at >= 0 else None, log_of[at + 1 :]
+
+
+def seconds_late(newer: list[Any]) -> float:
+    """Return for how many seconds the first of the states that are not served has been there; 0 if there is none."""
+    return time.time() - newer[0].timestamp_ms / 1000 if newer else 0.0
+
+
 def _late(w: Warehouse, table: Table, row: dict[str, Any] | None) -> str:
     """Return how late a warehouse is, above its limits; empty if it is not, or shows nothing."""
     if row and row["status"] in ("unknown", "stopped"):
@@ -202,17 +216,30 @@ def _late(w: Warehouse, table: Table, row: dict[str, Any] | None) -> str:
 
         if not family(w).read_back(w, LakeTable("", ".".join(table.name()))):
             return ""
-    served = (row["snapshot_id"] or pyiceberg_catalog.snapshot_of(table, row["metadata"])) if row else None
-    log_of = table.history()
-    at = max((i for i, entry in enumerate(log_of) if entry.snapshot_id == served), default=-1)
-    newer = log_of[at + 1 :]
-    seconds = time.time() - newer[0].timestamp_ms / 1000 if newer else 0.0
-    e = w.entries
+    _, newer = position_in(table, row["snapshot_id"] if row else None, row["metadata"] if row else "")
+    seconds, e = seconds_late(newer), w.entries
     if len(newer) <= e.max_late_commits and seconds <= e.max_late_s:
         return ""
     what = f"is late by {len(newer)} commit(s) and {seconds:,.0f} s, limits {e.max_late_commits} and {e.max_late_s:g} s"
     last = f"{row['status']}{': ' + row['why'] if row['why'] else ''}" if row else "it was never looked at"
     return f"{what}; last seen: {last}"
+
+
+def require_no_stop(book: Workbook, spec: TableSpec, old: int) -> None:
+    """Raise WarehouseError if making a table again in a newer format than `old` stops the refreshes of a warehouse that has it."""
+    from frazil.warehouses.apply import record_of
+    from frazil.warehouses.family import WarehouseError
+
+    for w in declared(book.settings).values() if old < book.format_version else ():
+        made = {m.table for m in record_of(w, book.folder).read()}
+        has = spec.source in made or (w.entries.linked and made)
+        if has and w.reads(spec.source) and ENGINES[w.entries.engine].limits == UPGRADE:
+            it = f"--env {w.env} --warehouse {w.name}" + ("" if w.entries.linked else f" --table {spec.source}")
+            raise WarehouseError(
+                f"{book.name(spec)} would be made again as format v{book.format_version}, which stops the refreshes of warehouse '{w.name}'",
+                f"name the engine that needs v{old} in query_engines again; or run frazil warehouse undo {it}, then 00_setup, then "
+                f"frazil warehouse apply {it}",
+            )
 
 
 def row_of(seen: Seen, book: Workbook) -> tuple:

@@ -21,7 +21,7 @@ from frazil.dms.position import STREAM_LOAD, Position, after_load
 from frazil.dms.settings_check import Evidence, evidence, refuse
 from frazil.dms.settings_lint import LOSS, Finding, left_out, lint, unknown_settings
 from frazil.errors import FrazilError, nearest
-from frazil.flows import stream_check
+from frazil.flows import served, stream_check
 from frazil.flows.schema_changes import follow, require_first_files
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm, retry, stored_state, tables
@@ -105,7 +105,9 @@ def create_tables(book: Workbook) -> list[TableResult]:
     def work(spec) -> TableResult:
         if not book.stream:
             require_first_files(book, spec, book.objects(spec))
-        anew = tables.drop_unloaded(book.spark, book.name(spec), spec, book.format_version)
+        anew = tables.drop_unloaded(
+            book.spark, book.name(spec), spec, book.format_version, lambda old: served.require_no_stop(book, spec, old)
+        )
         created = tables.create_table(book.spark, book.name(spec), spec, book.format_version, anew)
         if anew:
             return TableResult(spec.source, "created", "created again by its spec: it had no load yet")

@@ -191,15 +191,14 @@ def append_served(catalog: Catalog, ops: str, rows: list[tuple]) -> None:
 
 @_as_catalog_error()
 def served(settings: Settings) -> list[dict[str, Any]]:
-    """Return the newest row about each table of each warehouse."""
+    """Return all kept rows about what warehouses served, the oldest first."""
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
     try:
         table = open_catalog(settings).load_table(f"{settings.ops_namespace}.{SERVED}")
     except (NoSuchTableError, NoSuchNamespaceError):
         return []
-    rows = sorted(table.scan().to_arrow().to_pylist(), key=lambda r: r["seen_at"])
-    return list({(r["warehouse"], r["name"]): r for r in rows}.values())
+    return sorted(table.scan().to_arrow().to_pylist(), key=lambda r: r["seen_at"])
 
 
 def snapshot_of(table: Table, metadata: str) -> int | None:

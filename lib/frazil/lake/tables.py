@@ -6,6 +6,7 @@ A table that was rolled back below its position stops, as further batches would 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -116,8 +117,13 @@ def form_of(spec: TableSpec, version: int) -> str:
     return hashlib.sha256(repr(form).encode()).hexdigest()[:16]
 
 
-def drop_unloaded(spark: SparkSession, name: str, spec: TableSpec, version: int) -> Position | None:
-    """Drop an unloaded table that Frazil created from another version of its spec; return its position, or None if it was kept."""
+def drop_unloaded(
+    spark: SparkSession, name: str, spec: TableSpec, version: int, require: Callable[[int], None]
+) -> Position | None:
+    """Drop an unloaded table that Frazil created from another version of its spec; return its position, or None if it was kept.
+
+    Before that, `require` is called with the table's format version. It may refuse by an exception.
+    """
     if not spark.catalog.tableExists(name):
         return None
     table = jvm.load_table(spark, name)
@@ -129,6 +135,7 @@ def drop_unloaded(spark: SparkSession, name: str, spec: TableSpec, version: int)
     unloaded = (position.awaits_load or not position.loaded) and not rows and ADOPTED not in table.properties()
     if not unloaded or table.properties().get(FORM) == form_of(spec, version):
         return None
+    require(format_of(spark, name))
     spark.sql(f"DROP TABLE {name} PURGE")
     return position
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.report.advice import FEWEST
 from frazil.report.chart_style import span, times
-from frazil.report.latency import STAGES, TOTAL
+from frazil.report.latency import STAGES, after_commit, stage_name
 from frazil.report.latency_charts import commit_steps
 
 if TYPE_CHECKING:
@@ -110,14 +110,15 @@ def stages(a: Analysis) -> str:
     total, worst = known["mean"].clip(lower=0).sum() or 1.0, known["mean"].idxmax()
     text = (
         f"{known['mean'][worst] / total:.0%} of a change's time ({span(known['mean'][worst])} of {span(total)} on average) is "
-        f"'{STAGES[worst]}': {WHY[worst]}."
+        f"'{stage_name(worst)}': {WHY[worst]}."
     )
     tail = (known["p99"] - known["p50"]).idxmax()
-    text += f" The slow ones differ most in '{STAGES[tail]}': p50 {span(known['p50'][tail])}, p99 {span(known['p99'][tail])}."
-    if "commit_to_visible" not in rows.index:
+    text += f" The slow ones differ most in '{stage_name(tail)}': p50 {span(known['p50'][tail])}, p99 {span(known['p99'][tail])}."
+    last = after_commit(rows.index)
+    if not last:
         return text + " When other engines saw the commits was not measured (`frazil visible` does it)."
-    seen = rows.loc["commit_to_visible"]
-    return text + f" Another engine saw a commit {span(seen['p50'])} (p50) and {span(seen['p99'])} (p99) after it."
+    times_of = (f"'{stage_name(s)}' took {span(rows['p50'][s])} (p50), {span(rows['p99'][s])} (p99)" for s in last)
+    return f"{text} After the commit, {'; '.join(times_of)}."
 
 
 def slowest_commit(commit: dict[str, Any]) -> str:
@@ -141,7 +142,7 @@ def skew(a: Analysis) -> str:
             "it by less than a stage takes, looks like a delay."
         )
     worst = max(a.skew, key=lambda r: r["at_least_s"])
-    name = "source commit → committed" if worst["stage"] == TOTAL else STAGES[worst["stage"]]
+    name = stage_name(worst["stage"])
     return (
         f"Clocks contradict each other: '{name}' of {worst['table']} took less than 0 s in {worst['commits']} of {worst['of']} "
         f"commits, by up to {span(worst['at_least_s'])}. The clock at its end is behind that at its beginning by at least as much, so "

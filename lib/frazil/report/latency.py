@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC
 from functools import cached_property
 from itertools import accumulate
@@ -41,10 +41,23 @@ STAGES = {
     "pickup_to_commit": "picked up → committed",
     "commit_to_visible": "committed → seen by another engine",
 }
+SERVED_BY = "commit_to_served "
+"""What the stage of a warehouse begins with; then its name. Such stages, and `commit_to_visible`, go on at the same time."""
 LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9, 0.95, 0.99)
 WIDTHS_S = (1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400, 604_800)
 SLICES = 96
 """Maximum number of slices in a window."""
+
+
+def stage_name(stage: str) -> str:
+    """Return the words for a stage, the same in charts, tables and captions."""
+    served_by = f"committed → served by {stage.removeprefix(SERVED_BY)}"
+    return {TOTAL: "source commit → committed", **STAGES}.get(stage) or served_by
+
+
+def after_commit(stages: Iterable[str]) -> list[str]:
+    """Return those stages that begin with the lake's commit, in order: another engine, then the warehouses."""
+    return sorted(s for s in stages if s == "commit_to_visible" or s.startswith(SERVED_BY))
 
 
 def shares(points: Sequence[float]) -> tuple[float, ...]:
@@ -102,7 +115,9 @@ def _points_sql() -> str:
 
     return f"""concat({sketched(TOTAL, "latency_ms", QUANTILES)}, {sketched("source_to_dms", "dms_ms", QUANTILES)},
         {sketched("dms_to_landed", "land_ms", OF_FILES)}, {sketched("landed_to_pickup", "wait_ms", OF_FILES)},
-        {single("pickup_to_commit", "committed_ms - picked_up_ms")}, {single("commit_to_visible", "visible_ms - committed_ms")})"""
+        {single("pickup_to_commit", "committed_ms - picked_up_ms")}, {single("commit_to_visible", "visible_ms - committed_ms")},
+        transform(coalesce(map_entries(served_ms), cast(array() as array<struct<key: string, value: bigint>>)),
+            e -> named_struct('stage', concat('{SERVED_BY}', e.key), 'ms', e.value - committed_ms, 'share', 1.0D)))"""
 
 
 class Analysis:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from frazil.report.advice import SPEEDS
@@ -17,7 +18,7 @@ from frazil.report.chart_style import (
     styled,
     times,
 )
-from frazil.report.latency import STAGES
+from frazil.report.latency import SERVED_BY, STAGES, after_commit, stage_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,7 +27,14 @@ if TYPE_CHECKING:
     from frazil.report.latency import Analysis
 
 STAGE_COLOURS = dict(zip(STAGES, ("#3b6ea5", "#8fb3d9", "#e0a030", "#5aa469", "#7a6aa8"), strict=True))
+SERVED_COLOURS = ("#4aa3a3", "#8c6d46", "#c06030", "#b0506a")
 RED, GREY = COLOURS[3], COLOURS[7]
+
+
+def _colours(stages: Iterable[str]) -> dict[str, str]:
+    """Return a colour for each stage; the warehouses' colours repeat after a few."""
+    served = [s for s in stages if s.startswith(SERVED_BY)]
+    return STAGE_COLOURS | {s: SERVED_COLOURS[i % len(SERVED_COLOURS)] for i, s in enumerate(sorted(served))}
 
 
 @styled
@@ -162,31 +170,37 @@ def stages(a: Analysis) -> Figure | None:
 
     slices = over_time.pivot(index="slice", columns="stage", values="mean")
     tables = by_table.pivot(index="table", columns="stage", values="mean")
-    tables = tables.reindex(index=tables.filter(list(STAGES)).sum(axis=1).sort_values().index)
+    last, colours = after_commit(tables), _colours(tables)
+    until_commit = [s for s in STAGES if s in tables and s not in last]
+    tables = tables.reindex(index=tables[until_commit].sum(axis=1).sort_values().index)
     row = 0.3 if len(tables) <= 40 else 0.16
     figure = Figure(figsize=(9, 3.6 + row * len(tables)), layout="constrained")
     top, bottom = figure.subplots(2, height_ratios=[2.6, 0.6 + row * len(tables)])
-    for axes, frame, draw in ((top, slices, "bar"), (bottom, tables, "barh")):
+    for axes, frame in ((top, slices), (bottom, tables)):
         ends = dict.fromkeys((1, -1), pd.Series(0.0, index=frame.index))
-        for stage in [s for s in STAGES if s in frame]:
+        for stage in [s for s in (*until_commit, *last) if s in frame]:
             value = frame[stage].fillna(0)
-            name = STAGES[stage] if axes is top else None
+            # The last stages go on at the same time: their bars share the width.
+            share, place = (len(last), last.index(stage)) if stage in last else (1, 0)
             for sign in (1, -1):  # a negative stage is drawn to the other side, not hidden
                 part = value.where(value * sign > 0, 0)
-                look = {"color": STAGE_COLOURS[stage], "label": name if sign == 1 else None}
+                look = {"color": colours[stage], "label": stage_name(stage) if axes is top and sign == 1 else None}
                 if sign == -1:
                     look |= {"hatch": "////", "edgecolor": RED, "linewidth": 0}
-                if draw == "bar":
-                    axes.bar(
-                        times(frame.index), part, width=a.width_s / 86_400, align="edge", bottom=ends[sign], **look
-                    )
+                if axes is top:
+                    width = a.width_s / 86_400 / share
+                    begins = times(frame.index + round(place * a.width_s * 1000 / share))
+                    axes.bar(begins, part, width=width, align="edge", bottom=ends[sign], **look)
                 else:
-                    axes.barh(frame.index, part, left=ends[sign], height=0.65, **look)
-                ends[sign] = ends[sign] + part
-    heights = slices.filter(list(STAGES)).clip(lower=0).sum(axis=1)
+                    at = [y - 0.325 + 0.65 / share * (place + 0.5) for y in range(len(frame))]
+                    axes.barh(at, part, left=ends[sign], height=0.65 / share, **look)
+                ends[sign] = ends[sign] + (0 if stage in last else part)
+    bottom.set_yticks(range(len(tables)), tables.index)
+    of_all = slices[[s for s in until_commit if s in slices]], slices[[s for s in last if s in slices]]
+    heights = of_all[0].clip(lower=0).sum(axis=1) + of_all[1].clip(lower=0).max(axis=1).fillna(0)
     if heights.max() > 8 * heights.median():  # a few bars would flatten all others: they are cut and labelled
         limit = 4 * heights.median()
-        top.set_ylim(top.get_ylim()[0] if (slices.filter(list(STAGES)) < 0).any().any() else 0, limit)
+        top.set_ylim(top.get_ylim()[0] if (slices[[*until_commit, *last]] < 0).any().any() else 0, limit)
         for at, height in heights[heights > limit].nlargest(5).items():
             when = times([at + a.width_s * 500])[0]
             box = {"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 1}
@@ -249,6 +263,10 @@ def commit_steps(c: dict[str, Any]) -> list[tuple[str, float, float, str]]:
     if c["visible_ms"] is not None:
         end = (c["visible_ms"] - c["committed_ms"]) / 1000
         steps.append(("seen by another engine", 0.0, end, colour["commit_to_visible"]))
+    served = {SERVED_BY + name: ms for name, ms in (c.get("served_ms") or {}).items()}
+    for stage, ms in sorted(served.items()):
+        end, name = (ms - c["committed_ms"]) / 1000, stage.removeprefix(SERVED_BY)
+        steps.append((f"served by {name}", 0.0, end, _colours(served)[stage]))
     return steps
 
 

@@ -343,6 +343,46 @@ def as_of(found: AsOf) -> Summary:
     return Summary(worst, f"as of {found.when}: " + "; ".join(parts), found.rows, (), level)
 
 
+class Statements:
+    """What warehouses need, by warehouse and purpose (`warehouses.needs`); of many of one purpose, HTML folds all but two."""
+
+    def __init__(self, rows: Sequence[dict[str, Any]]):
+        self.groups: dict[tuple[str, str], list[str]] = {}
+        for row in rows:
+            key = (safe(row["warehouse"]), safe(row.get("when", "failed")))
+            self.groups.setdefault(key, []).append(safe(row.get("what") or row["why"]))
+
+    def __repr__(self) -> str:
+        shown = [
+            f"{name}: {when}\n" + "\n".join(f"  {t}" for t in texts) for (name, when), texts in self.groups.items()
+        ]
+        return "\n".join(shown) or "(nothing to show)"
+
+    def _repr_html_(self) -> str:
+        return render("statements.html.j2", groups=list(self.groups.items()))
+
+
+def warehouses(rows: Sequence[dict[str, Any]], env: str, *columns: str) -> Summary:
+    """Show what is declared, made or served of warehouses: how many rows have which status, and those in trouble."""
+
+    def level(row: dict[str, Any]) -> str:
+        word = row.get("status", "")
+        if word in ("failed", "stopped", "unanswered"):
+            return BAD
+        return CARE if word == "late" or (row.get("why") and word != "unknown") else GOOD
+
+    if not rows:
+        return Summary(
+            STILL, f"no warehouse is declared: to have one, add a section `warehouses` to params/{env}.yml", []
+        )
+    levels, words = Counter(map(level, rows)), Counter(r["status"].split(":")[0] for r in rows if "status" in r)
+    names = len({r["warehouse"] for r in rows})
+    text = "; ".join([f"{names} warehouse{'s' * (names != 1)}", *(f"{n} {word}" for word, n in words.items())])
+    worst = next((x for x in (BAD, CARE) if levels[x]), GOOD)
+    used = [c for c in columns if any(row.get(c) not in (None, "") for row in rows)]
+    return Summary(worst, text, [dict.fromkeys(used) | row for row in rows], used, level)
+
+
 class NotebookResult:
     """The result of a notebook as data; `read_record` finds it in the executed copy."""
 

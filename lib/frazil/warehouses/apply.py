@@ -13,6 +13,8 @@ from frazil.warehouses.connect import rows_of
 from frazil.warehouses.family import LakeTable, Made, WarehouseError, family
 from frazil.warehouses.grammar import require_properties, require_statement
 
+MADE_EARLIER = "made earlier"
+
 
 def checked(w: Warehouse, tables: Sequence[LakeTable]) -> list[Made]:
     """Return what is to be made; raise WarehouseError if a statement is not one that the warehouse takes."""
@@ -26,17 +28,28 @@ def checked(w: Warehouse, tables: Sequence[LakeTable]) -> list[Made]:
     return made
 
 
-def shown(w: Warehouse, tables: Sequence[LakeTable]) -> list[str]:
-    """Return all that the warehouse needs as lines: steps of people, files, and statements in order."""
+def parts(w: Warehouse, tables: Sequence[LakeTable]) -> dict[str, list[str]]:
+    """Return all that the warehouse needs, in order: the steps of people, files, and statements by when they are run."""
     made, module = checked(w, tables), family(w)
+    files = {f"file {name}": [f"{k}={v}" for k, v in found.items()] for name, found in module.files(w).items()}
+    return {
+        "by you": module.cloud_steps(w, tables), **files, "apply": [m.create for m in made],
+        "after commits": [s for t in tables for s in module.refresh(w, t)],
+        "read back": [s for t in tables if (s := module.read_back(w, t))],
+    }  # fmt: skip
+
+
+def shown(w: Warehouse, tables: Sequence[LakeTable]) -> list[str]:
+    """Return all that the warehouse needs as lines; those that are no statements and no entries of a file are comments."""
     lines = [f"-- {w.name}: {w.entries.engine}"]
-    lines += [f"-- by you: {step}" for step in module.cloud_steps(w, tables)]
-    for name, properties in module.files(w).items():
-        lines += [f"-- file {name}", *(f"{k}={v}" for k, v in properties.items())]
-    lines += [f"{m.create};" for m in made]
-    for word, of in (("after commits", module.refresh), ("read back", lambda w, t: [module.read_back(w, t)])):
-        statements = [s for t in tables for s in of(w, t) if s]
-        lines += [f"-- {word}: {'' if statements else 'nothing to do'}".rstrip(), *(f"{s};" for s in statements)]
+    for what, found in parts(w, tables).items():
+        if what == "by you":
+            lines += [f"-- by you: {step}" for step in found]
+        elif what.startswith("file "):
+            lines += [f"-- {what}", *found]
+        else:
+            lines += [] if what == "apply" else [f"-- {what}: {'' if found else 'nothing to do'}".rstrip()]
+            lines += [f"{statement};" for statement in found]
     return lines
 
 
@@ -64,7 +77,7 @@ def record_of(w: Warehouse, folder: Path) -> Record:
 
 
 def apply(
-    w: Warehouse, tables: Sequence[LakeTable], connection: Any, record: Record, say: Callable[[str], None]
+    w: Warehouse, tables: Sequence[LakeTable], connection: Any, record: Record, say: Callable[[Made, str], None]
 ) -> None:
     """Make what is missing, in order, and say of each object whether it was there. It may be repeated.
 
@@ -74,7 +87,7 @@ def apply(
         before = record.read()
         if _exists(w, connection, m):
             ours = any(b.drop == m.drop for b in before)
-            say(f"{m.what} {m.name}: {'made earlier' if ours else 'was there, stays after undo'}")
+            say(m, MADE_EARLIER if ours else "was there, stays after undo")
             continue
         record.write([*(b for b in before if b.drop != m.drop), m])
         try:
@@ -83,10 +96,12 @@ def apply(
             if not _exists(w, connection, m):
                 record.write(before)
             raise
-        say(f"{m.what} {m.name}: made")
+        say(m, "made")
 
 
-def undo(w: Warehouse, connection: Any, record: Record, say: Callable[[str], None], only: Sequence[str] = ()) -> bool:
+def undo(
+    w: Warehouse, connection: Any, record: Record, say: Callable[[Made, str], None], only: Sequence[str] = ()
+) -> bool:
     """Drop what `apply` made, newest first; with `only` what it made for these source tables alone.
 
     Return whether all of it is gone: an object that the warehouse does not drop stays recorded, and the others go.
@@ -99,11 +114,11 @@ def undo(w: Warehouse, connection: Any, record: Record, say: Callable[[str], Non
         try:
             rows_of(w, connection, m.drop)
         except WarehouseError as e:
-            say(f"{m.what} {m.name}: stays: {e.problem}")
+            say(m, f"stays: {e.problem}")
             gone = False
             continue
         record.write([b for b in record.read() if b.drop != m.drop])
-        say(f"{m.what} {m.name}: dropped")
+        say(m, "dropped")
     return gone
 
 

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from frazil.config.query_engines import DUCKDB_SETTING
+from frazil.config.settings import find_params
 from frazil.config.sql import quoted, standard_literal
 from frazil.config.warehouses import Warehouse
 from frazil.warehouses.family import LakeTable, Made, metadata_in, namespace_of, no_files
 
 NEEDS = ("database",)
 PINNED = True
+EXCLUSIVE = True
 DRIVER = "frazil.warehouses.duckdb:connect"
 ARGUMENTS = {"database": "database"}
 files = no_files
@@ -19,10 +21,14 @@ served = metadata_in
 
 
 def connect(database: str, **options: Any) -> Any:
-    """Open a database file so that it reads Iceberg: with the extensions avro and iceberg, and without the file cache."""
+    """Open a database file so that it reads Iceberg: with the extensions avro and iceberg, and without the file cache.
+
+    A relative path starts at the folder that holds `params/`.
+    """
     import duckdb
 
-    db = duckdb.connect(database, **options)
+    file = database if database.startswith((":", "md:")) else str(find_params().parent / database)
+    db = duckdb.connect(file, **options)
     for name in ("avro", "iceberg"):
         db.execute(f"LOAD {standard_literal(_extension(name))}")
     db.execute(DUCKDB_SETTING)

@@ -1,7 +1,8 @@
 """What every kind of warehouse offers: a module, found by its name. Its functions only build texts and read answers.
 
 * `NEEDS`: entries without which it cannot be set up. `DRIVER`: the function that connects; empty: none. `ARGUMENTS`:
-  arguments of that function that are entries. `PINNED`: its tables are bound to metadata files.
+  arguments of that function that are entries. `PINNED`: its tables are bound to metadata files. `EXCLUSIVE`: an open
+  connection keeps other processes out.
 * `made(w, tables)`: what `apply` makes, in order. `cloud_steps(w, tables)`: what a person must do. `files(w)`: its
   configuration files, each as properties.
 * `refresh(w, table)`: statements that make it serve the newest state. `read_back(w, table)`: the query that shows what it

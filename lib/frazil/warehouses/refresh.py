@@ -131,12 +131,18 @@ class Refresher:
         while taken := self._take():
             again = {t.source: t for t in taken if not self._turn(t)}
             pause = min(2 * pause, LONGEST_PAUSE_S) if again else self.first_pause_s
+            if hasattr(family(self.w), "EXCLUSIVE"):
+                self._close()
             with self._news:
                 self._busy, self._waiting = {}, {**again, **self._waiting}
                 if again:
                     self._pause(pause / 2)
+        self._close()
+
+    def _close(self) -> None:
         if self._connection is not None:
             self._connection.close()
+        self._connection = None
 
     def _pause(self, seconds: float) -> None:
         """Wait, with the lock, until time is up or the end is asked for."""

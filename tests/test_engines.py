@@ -1,0 +1,169 @@
+"""Trino reads what Frazil wrote: position deletes, deletion vectors and partition changes, over Glue and REST, row by row.
+
+The tables are in MiniStack's Glue and S3. PyIceberg and Polars read the same ones. `make test-engines` runs this.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import aws_emulator
+import trino_server
+from frazil.config import jars
+from frazil.config.settings import resolve
+from frazil.lake import pyiceberg_catalog
+from helpers import D, I, U, World
+from rest_catalog import RestCatalog
+
+pytestmark = [pytest.mark.engines, pytest.mark.spark]
+LIB = Path(jars.__file__).parent.parent.parent
+TABLES = {"v2": ["athena"], "v2_partitions": ["athena"], "v3": ["spark"], "v3_partitions": ["spark"]}
+"""The tables, and the query engines for which they are made: these decide the format."""
+EXPECTED = {n: f"v{n}" for n in range(40) if n not in (3, 5)} | {4: "new", 6: "newer", 100: "x"}
+WORK = """
+import json, sys
+from frazil.config.settings import resolve
+from frazil.flows import cdc, full_load, setup
+from frazil.flows.workbook import Workbook
+from frazil.results import raise_if_failed
+step, tables = sys.argv[1], json.loads(sys.argv[2])
+for table, engines in tables.items():
+    def book(notebook, **more):
+        return Workbook(resolve(notebook, {"env": "w", "tables": ["public." + table], "query_engines": engines, **more}).settings)
+    raise_if_failed(setup.create_tables(book("setup")))
+    raise_if_failed(full_load.run(book("full_load")))
+    one = book("cdc_merge", lane="rowdelta", max_batches=1, max_batch_files=1)
+    raise_if_failed(cdc.run(one))
+    if table.endswith("partitions"):
+        one.spark.sql(f"ALTER TABLE lake.app.{table} ADD PARTITION FIELD bucket(4, id)")
+    if step == "all":
+        raise_if_failed(cdc.run(book("cdc_merge", lane="rowdelta")))
+"""
+
+
+class OfGlue(RestCatalog):
+    """A REST catalog over the tables of another catalog: it answers with what their newest metadata files say."""
+
+    def __init__(self, folder: Path, catalog):
+        super().__init__(folder)
+        self.catalog = catalog
+
+    def do(self, method: str, parts: list[str], body: dict) -> tuple[int, dict]:
+        match method, parts:
+            case "GET", ["namespaces"]:
+                return 200, {"namespaces": [list(n) for n in self.catalog.list_namespaces()]}
+            case "GET" | "HEAD", ["namespaces", name]:
+                return 200, {"namespace": [name], "properties": {}}
+            case "GET", ["namespaces", name, "tables"]:
+                return 200, {"identifiers": [{"namespace": [n], "name": t} for n, t in self.catalog.list_tables(name)]}
+            case "GET", ["namespaces", name, "tables", table]:
+                there = self.catalog.load_table(f"{name}.{table}")
+                with there.io.new_input(there.metadata_location).open() as file:
+                    return 200, {
+                        "metadata-location": there.metadata_location,
+                        "metadata": json.loads(file.read()),
+                        "config": {},
+                    }
+        return super().do(method, parts, body)
+
+
+@pytest.fixture(scope="module")
+def aws():
+    with aws_emulator.running() as url, pytest.MonkeyPatch.context() as patch:
+        for name, value in aws_emulator.variables(url).items():
+            patch.setenv(name, value)
+        yield url
+
+
+@pytest.fixture(scope="module")
+def lake(aws, tmp_path_factory):
+    """The four tables with deletes and updates before and after a change of partitions; yield the world and its catalog."""
+    trino_server.java_25()
+    aws_emulator.client("s3", aws).create_bucket(
+        Bucket="lake", CreateBucketConfiguration={"LocationConstraint": aws_emulator.REGION}
+    )
+    options = {
+        "type": "glue", "warehouse": "s3://lake/tables", "io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "s3.endpoint": aws,
+        "s3.path-style-access": "true", "glue.endpoint": aws, "client.region": aws_emulator.REGION,
+    }  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        world = World(tmp_path_factory.mktemp("engines") / "w", "app", options)
+        for t in TABLES:
+            world.table(t).load(t, *[(n, f"v{n}") for n in range(40)])
+            world.changes(t, D(3), U(4, "new"), I(100, None), name="20240101-100000000.csv")
+            world.changes(t, D(5), U(6, "newer"), U(100, "x"), name="20240101-100100000.csv")
+        world.whole_environment(patch)
+        work(world, "all", TABLES)
+        yield world, pyiceberg_catalog.open_catalog(resolve("operate", {"env": "w"}).settings)
+
+
+def work(world: World, step: str, tables: dict) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(LIB), "FRAZIL_MASTER": "local[1]", "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(
+        [sys.executable, "-c", WORK, step, json.dumps(tables)],
+        cwd=world.root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+
+
+@pytest.fixture(scope="module")
+def trino(aws, lake, tmp_path_factory):
+    """Trino with two catalogs, `glue` and `rest`; yield its port."""
+    s3 = {
+        "fs.native-s3.enabled": "true", "s3.endpoint": aws, "s3.region": aws_emulator.REGION, "s3.path-style-access": "true",
+        "s3.aws-access-key": aws_emulator.ACCOUNT, "s3.aws-secret-key": "test",
+    }  # fmt: skip
+    glue = {
+        "iceberg.catalog.type": "glue", "hive.metastore.glue.region": aws_emulator.REGION, "hive.metastore.glue.endpoint-url": aws,
+        "hive.metastore.glue.aws-access-key": aws_emulator.ACCOUNT, "hive.metastore.glue.aws-secret-key": "test", **s3,
+    }  # fmt: skip
+    folder = tmp_path_factory.mktemp("trino")
+    with OfGlue(folder, lake[1]) as rest:
+        given = {"iceberg.catalog.type": "rest", "iceberg.rest-catalog.uri": rest.uri, **s3}
+        with trino_server.running(folder, glue=glue, rest=given) as port:
+            yield port
+
+
+def ask(port: int, statement: str) -> list[list]:
+    from trino.dbapi import connect
+
+    with connect(host="127.0.0.1", port=port, user="frazil") as connection:
+        cursor = connection.cursor()
+        cursor.execute(statement)
+        return cursor.fetchall()
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_tables_have_the_forms_of_deletes_that_are_to_be_read(lake, table):
+    there = lake[1].load_table(f"app.{table}")
+    deletes = there.inspect.delete_files().to_pylist()
+    assert there.format_version == int(table[1])
+    assert {d["file_format"] for d in deletes} == {"PUFFIN" if table.startswith("v3") else "PARQUET"}
+    assert len(there.specs()) == (2 if table.endswith("partitions") else 1)
+
+
+@pytest.mark.parametrize("catalog", ["glue", "rest"])
+@pytest.mark.parametrize("table", TABLES)
+def test_trino_returns_the_same_rows(trino, catalog, table):
+    assert sorted(map(tuple, ask(trino, f"SELECT id, v FROM {catalog}.app.{table}"))) == sorted(EXPECTED.items())
+
+
+@pytest.mark.parametrize("reader", ["pyiceberg", "polars"])
+@pytest.mark.parametrize("table", TABLES)
+def test_pyiceberg_and_polars_return_the_same_rows(lake, reader, table):
+    there = lake[1].load_table(f"app.{table}")
+    if reader == "pyiceberg":
+        found = [(r["id"], r["v"]) for r in there.scan().to_arrow().to_pylist()]
+    else:
+        import polars
+
+        found = polars.scan_iceberg(there).select("id", "v").collect().rows()
+    assert sorted(found) == sorted(EXPECTED.items())

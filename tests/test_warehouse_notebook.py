@@ -1,0 +1,162 @@
+"""The notebook of warehouses and what it shows: on DuckDB, and on a Snowflake that answers as a test says."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import papermill
+import pytest
+
+from fake_driver import SERVERS, FakeServer
+from frazil.config.settings import resolve
+from frazil.config.warehouses import declared
+from frazil.flows import warehouses
+from frazil.flows.workbook import Workbook
+from frazil.report import notebook_output, warehouse_charts
+from frazil.report.notebook_output import Statements, read_record
+from frazil.warehouses.family import LakeTable
+from frazil.warehouses.refresh import Refresher, State
+from warehouse_world import ENTRIES, WarehouseWorld
+
+NOTEBOOK = Path(__file__).parent.parent / "notebooks/06_warehouses.ipynb"
+DUCK = {"engine": "duckdb", "database": "readers.duckdb"}
+SNOW = {"engine": "snowflake", **ENTRIES}
+
+
+def book_of(**cell) -> Workbook:
+    return Workbook(resolve("warehouses", {"env": "wh", **cell}).settings, lambda text: None)
+
+
+def of(rows: list[dict], table: str) -> dict:
+    (row,) = [r for r in rows if r.get("table") == table]
+    return row
+
+
+@pytest.mark.notebooks
+def test_the_notebook_sets_duckdb_up_and_shows_what_it_serves_before_and_after_a_refresh(tmp_path, monkeypatch):
+    world = WarehouseWorld(tmp_path, monkeypatch, duck=DUCK)
+
+    def run(**parameters) -> dict:
+        given = {"env": "wh", **parameters}
+        papermill.execute_notebook(NOTEBOOK, tmp_path / "out.ipynb", given, kernel_name="python3", progress_bar=False)
+        return read_record(tmp_path / "out.ipynb")
+
+    assert run()["status"] == "ok"
+    world.commit("orders", 2)
+    told = run()
+    assert told["tables"]["duck: public.orders"]["status"] == "served"
+    text = (tmp_path / "out.ipynb").read_text()
+    assert "1 served; 1 late" in text and "image/png" in text
+    assert (tmp_path / "runs/wh/charts/served.png").exists()
+
+
+def test_a_dry_run_makes_nothing_and_connects_only_to_look(tmp_path, monkeypatch):
+    WarehouseWorld(tmp_path, monkeypatch, snow=SNOW)
+    SERVERS["fake"] = FakeServer()
+    book = book_of(dry_run=True)
+    made = warehouses.set_up(book, book.settings.only_plans)
+    assert {r["status"] for r in made} == {"to be made, if it is not there"} and len(made) == 5
+    assert SERVERS["fake"].sent == []
+    warehouses.set_up(book, False)
+    assert {r["status"] for r in warehouses.set_up(book, True)} == {"made earlier"}
+    assert not [s for s in SERVERS["fake"].sent if s.endswith("REFRESH")]
+    del SERVERS["fake"]
+
+
+def test_a_table_is_late_by_the_commits_and_seconds_that_the_warehouse_does_not_show(tmp_path, monkeypatch):
+    world = WarehouseWorld(tmp_path, monkeypatch, duck=DUCK)
+    book = book_of()
+    warehouses.set_up(book, False)
+    world.commit("orders", 2)
+    world.commit("orders", 3)
+    time.sleep(0.3)
+    before, after = warehouses.looks(book, False), warehouses.looks(book, True)
+    late, served = of(before, "public.orders"), of(after, "public.orders")
+    assert (late["status"], late["commits_late"], late["late_s"] >= 0.3) == ("late", 2, True)
+    assert late["serves"] != late["newest"]
+    assert (served["status"], served["commits_late"], served["late_s"]) == ("served", 0, 0.0)
+    assert served["serves"] == served["newest"]
+    looks = [r for r in warehouses.history(book) if r["table"] == "public.orders"]
+    assert [r["served"] for r in looks] == [False, True]
+    warehouses.looks(book, False)
+    assert len([r for r in warehouses.history(book) if r["served"]]) == 2, "a state counts once, from its first look on"
+    assert "duck was seen to serve 2 states" in warehouse_charts.caption(warehouses.history(book))
+    assert warehouse_charts.lateness(warehouses.history(book)) is not None
+
+
+def test_a_warehouse_in_trouble_is_a_row_and_the_others_are_done(tmp_path, monkeypatch):
+    WarehouseWorld(tmp_path, monkeypatch, duck=DUCK, snow={**SNOW, "connect": "no_such_driver:connect"})
+    book = book_of()
+    made, looks = warehouses.set_up(book, False), warehouses.looks(book, True)
+    assert [r["status"] for r in looks if r["warehouse"] == "duck"] == ["served", "served"]
+    (row,) = [r for r in looks if r["warehouse"] == "snow"]
+    assert row["status"] == "failed" and "no_such_driver" in row["why"]
+    with pytest.raises(Exception, match="1 of 3 tables failed\nsnow: the driver no_such_driver"):
+        notebook_output.finish("warehouses", warehouses.results(made, looks))
+    shown = notebook_output.warehouses(looks, "wh", "warehouse", "table", "status", "why")
+    assert repr(shown).startswith("✘ 2 warehouses; 2 served; 1 failed")
+
+
+def test_the_overview_says_how_a_commit_is_seen_and_names_tables_that_a_warehouse_cannot_read(tmp_path, monkeypatch):
+    athena = {"engine": "athena", "region": "eu-west-1"}
+    world = WarehouseWorld(tmp_path, monkeypatch, duck=DUCK, lake=athena, auto={**SNOW, "refresh": "auto"})
+    metadata = Path(world.catalog.load_table("shop.items").metadata_location.removeprefix("file://"))
+    facts = json.loads(metadata.read_text())
+    metadata.write_text(json.dumps({**facts, "format-version": 3, "next-row-id": 0}))
+    rows = {r["warehouse"]: r for r in warehouses.overview(book_of())}
+    sees = {name: r["sees_a_commit"] for name, r in rows.items()}
+    assert sees == {"duck": "after a refresh", "lake": "at the next query", "auto": "when it refreshes by itself"}
+    assert {n: r["why"] for n, r in rows.items()} == {
+        "duck": "",
+        "lake": "cannot read format v3 of shop.items",
+        "auto": "",
+    }
+
+
+def test_without_warehouses_the_notebook_says_in_one_line_what_to_do(tmp_path, monkeypatch):
+    WarehouseWorld(tmp_path, monkeypatch)
+    book = book_of()
+    rows = warehouses.overview(book)
+    told = repr(notebook_output.warehouses(rows, "wh"))
+    assert told == "· no warehouse is declared: to have one, add a section `warehouses` to params/wh.yml"
+    assert (
+        warehouses.needs(book),
+        warehouses.set_up(book, False),
+        warehouses.looks(book, True),
+        warehouses.history(book),
+    ) == ([], [], [], [])
+    assert notebook_output.finish("warehouses", warehouses.results([], [])).facts["status"] == "ok"
+
+
+def test_statements_are_shown_in_order_and_of_many_all_but_two_are_folded(tmp_path, monkeypatch):
+    WarehouseWorld(tmp_path, monkeypatch, duck=DUCK, snow=SNOW)
+    shown = Statements(warehouses.needs(book_of()))
+    assert [k for k in shown.groups if k[0] == "snow"] == [
+        ("snow", w) for w in ("by you", "apply", "after commits", "read back")
+    ]
+    assert repr(shown).index("CREATE CATALOG INTEGRATION") < repr(shown).index("CREATE ICEBERG TABLE")
+    page = shown._repr_html_()
+    assert page.count("<summary>3 more</summary>") == 1 and page.count("CREATE ICEBERG TABLE") == 2
+    assert "<script>" not in Statements([{"warehouse": "<script>", "when": "apply", "what": "<script>"}])._repr_html_()
+
+
+def test_another_process_reads_the_duckdb_file_while_a_run_goes_on(tmp_path, monkeypatch):
+    world = WarehouseWorld(tmp_path, monkeypatch, duck=DUCK)
+    book = book_of()
+    warehouses.set_up(book, False)
+    world.commit("orders", 2)
+    table, seen = world.catalog.load_table("shop.orders"), []
+    state = State(table.current_snapshot().snapshot_id, 1, table.metadata_location)
+    refresher = Refresher(declared(book.settings)["duck"], lambda t: state, seen.append)
+    refresher.committed(LakeTable("public.orders", "shop.orders"))
+    end = time.monotonic() + 20
+    while not seen and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(0.2)
+    code = f"import duckdb; duckdb.connect({str(tmp_path / 'readers.duckdb')!r}, read_only=True); print('read')"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (seen[0].status, told.stdout) == ("served", "read\n"), told.stderr
+    refresher.end()
+    assert refresher.join() == []
