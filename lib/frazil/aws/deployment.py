@@ -20,7 +20,7 @@ PYTHON = "3.11"
 OLDEST_PYTHON = "3.11.6"
 """The oldest release of it for which the packages are chosen."""
 ICEBERG_JAR = "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar"
-"""Where EMR keeps Iceberg."""
+"""Where EMR keeps Iceberg, as its page about Iceberg on EMR Serverless states."""
 
 
 class AwsError(FrazilError):
