@@ -401,8 +401,18 @@ class AwsSettings(Settings):
     replication_task: str = parameter(
         "", "ARN of the DMS task whose full load the pipeline waits for; empty: it does not wait."
     )
+    engine: str = parameter(
+        "emr-serverless",
+        "What runs the jobs: `emr-serverless`, `glue`, or `emr-steps`, steps of an EMR cluster that exists.",
+        choices=("emr-serverless", "glue", "emr-steps"),
+    )
     application: str = parameter("", "Id of an EMR Serverless application to use; empty: `frazil aws up` makes one.")
-    release: str = parameter("emr-7.12.0", "Release of EMR for a new application.")
+    cluster: str = parameter("", "Id of the cluster for `emr-steps`.")
+    release: str = parameter(
+        "", "Release of EMR for a new application, or of Glue; left out: `emr-7.12.0`, or `5.1` of Glue."
+    )
+    full_load_workers: int = parameter(4, "Number of Glue workers (G.1X: 4 vCPUs, 16 GB) for the full load.", least=2)
+    changes_workers: int = parameter(2, "Number of Glue workers (G.1X) for setup and changes.", least=2)
     max_vcpu: int = parameter(32, "Maximum number of vCPUs that a new application may use at the same time.", least=4)
     full_load_spark: str = parameter(
         "--conf spark.driver.cores=4 --conf spark.driver.memory=14g --conf spark.executor.cores=4 "
