@@ -312,6 +312,7 @@ PRICES = {
     "gb_hour": "0.0057785",
     "put_1000": "0.005",
     "get_1000": "0.0004",
+    "transition_1000": "0.025",
     "puts_commit": "7",
     "gets_commit": "20",
     "start_s": "60",
@@ -331,9 +332,9 @@ class LatencySettings(Settings):
     )
     prices: dict[str, str] = parameter(
         PRICES,
-        "Prices for the advice, in dollars: EMR Serverless per vCPU and GB hour, S3 per 1,000 requests. Also the "
-        "requests of a commit, the seconds of a job's start, and the present worker's vCPUs and GB. Entries that are "
-        "left out have their defaults.",
+        "Prices for the advice, in dollars: EMR Serverless per vCPU and GB hour, S3 per 1,000 requests, Step "
+        "Functions per 1,000 transitions. Also the requests of a commit, the seconds of a job's start, and the present "
+        "worker's vCPUs and GB. Entries that are left out have their defaults.",
     )
 
     def price(self, name: str) -> float:
@@ -343,7 +344,8 @@ class LatencySettings(Settings):
     @property
     def prices_of(self) -> str:
         """The date of the prices; unknown if some are the user's own without a date."""
-        own = any(self.prices.get(n, PRICES[n]) != PRICES[n] for n in ("vcpu_hour", "gb_hour", "put_1000", "get_1000"))
+        dated = ("vcpu_hour", "gb_hour", "put_1000", "get_1000", "transition_1000")
+        own = any(self.prices.get(n, PRICES[n]) != PRICES[n] for n in dated)
         return self.prices.get("as_of", "an unknown date" if own else PRICES["as_of"])
 
 
