@@ -97,7 +97,7 @@ def run(url: str, definition: dict, services: dict[str, Callable], given: dict |
         page = {"nextToken": history["nextToken"]}
 
 
-SERVICES = {"databasemigration": "dms", "sfn": "stepfunctions", "states": "stepfunctions"}
+SERVICES = {"databasemigration": "dms", "elasticmapreduce": "emr", "sfn": "stepfunctions", "states": "stepfunctions"}
 """The names of services in a state machine, and in botocore."""
 
 
@@ -107,6 +107,9 @@ def argument_faults(resource: str, arguments: dict) -> str:
     if not found:
         return f"no resource: {resource}"
     service, operation, _ = found.groups()
+    arguments = dict(arguments)
+    if operation == "addStep":  # this integration takes one step
+        operation, arguments = "addJobFlowSteps", {"JobFlowId": arguments.pop("ClusterId", None), "Steps": [arguments.pop("Step", None)], **arguments}  # fmt: skip
     try:
         model = Session().get_service_model(SERVICES.get(service, service))
         shape = model.operation_model(operation[0].upper() + operation[1:]).input_shape

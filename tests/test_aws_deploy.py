@@ -93,6 +93,7 @@ def remains(url: str) -> dict[str, list]:
         "machines": client("stepfunctions", url).list_state_machines()["stateMachines"],
         "queues": client("sqs", url).list_queues().get("QueueUrls", []),
         "roles": [r["RoleName"] for r in client("iam", url).list_roles()["Roles"] if "frazil" in r["RoleName"]],
+        "jobs": client("glue", url).get_jobs()["Jobs"],
         "rules": [r["Name"] for r in client("events", url).list_rules()["Rules"] if "frazil" in r["Name"]],
         "schedules": client("scheduler", url).list_schedules()["Schedules"],
         "logs": client("logs", url).describe_log_groups(logGroupNamePrefix="/aws/vendedlogs/states/frazil")["logGroups"],
@@ -140,7 +141,7 @@ def test_up_shows_first_then_makes_and_down_leaves_nothing_but_tables_and_files(
     assert frazil("down") == runs.NOTHING
 
 
-def test_the_commands_of_the_page_run_in_their_order(prod, url, dms, monkeypatch, capsys):
+def test_the_commands_of_the_page_run_in_their_order(prod, url, dms, known_types, capsys):
     page = (ROOT / "lib/docs/aws.md").read_text()
     (told,) = [yaml.safe_load(dedent(b)) for b in re.findall(r"```yaml\n(.*?)```", page, re.S)]
     named = re.sub(r"arn:aws:dms:[\w:-]+", dms[1], json.dumps(told))
@@ -150,14 +151,77 @@ def test_the_commands_of_the_page_run_in_their_order(prod, url, dms, monkeypatch
     (find_params() / "prod.yml").write_text(yaml.safe_dump(told))
     for bucket in ("my-dms", "my-lake", "my-work"):
         client("s3", url).create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
-    whole = Deployment.template
-    monkeypatch.setattr(Deployment, "template", lambda self: whole(self).replace("AWS::EMRServerless::Application", "AWS::SNS::Topic"))  # fmt: skip
     commands = re.findall(r"^ *frazil (aws .*)$", "\n".join(re.findall(r"```sh\n(.*?)```", page, re.S)), re.M)
     assert [c.split()[1] for c in commands] == ["check", "up", "up", "start", "status", "down", "down"]
     for command in commands:
         code = main(command.split())
         assert code == runs.OK or (code == runs.BREACH and "status" in command), command  # no DMS answers the execution
     assert "nothing of prod is left" in capsys.readouterr().out and remains(url) == {}
+
+
+@pytest.fixture
+def cluster(url):
+    """A cluster whose machines have the role `emr-machines`, and its id."""
+    iam, emr = client("iam", url), client("emr", url)
+    iam.create_role(RoleName="emr-machines", AssumeRolePolicyDocument="{}")
+    iam.create_instance_profile(InstanceProfileName="emr-profile")
+    iam.add_role_to_instance_profile(InstanceProfileName="emr-profile", RoleName="emr-machines")
+    instances = {"MasterInstanceType": "m5.xlarge", "InstanceCount": 1, "KeepJobFlowAliveWhenNoSteps": True}
+    yield emr.run_job_flow(Name="c", ReleaseLabel="emr-7.12.0", Instances=instances, JobFlowRole="emr-profile")["JobFlowId"]  # fmt: skip
+    iam.remove_role_from_instance_profile(InstanceProfileName="emr-profile", RoleName="emr-machines")
+    iam.delete_instance_profile(InstanceProfileName="emr-profile")
+    iam.delete_role(RoleName="emr-machines")
+
+
+@pytest.fixture
+def known_types(monkeypatch):
+    """Let MiniStack validate the template, which has a type that it does not know."""
+    whole = Deployment.template
+    monkeypatch.setattr(Deployment, "template", lambda self: whole(self).replace("AWS::EMRServerless::Application", "AWS::SNS::Topic"))  # fmt: skip
+
+
+def made(url: str) -> set[str]:
+    """The stack's resources. MiniStack's change sets list those too whose condition is false."""
+    found = client("cloudformation", url).describe_stack_resources(StackName="frazil-prod")["StackResources"]
+    return {r["LogicalResourceId"] for r in found}
+
+
+def test_glue_runs_the_jobs_by_a_job_that_up_makes_and_down_deletes(prod, url, known_types, capsys):
+    prod(engine="glue", application="", changes_workers=3)
+    assert frazil("check") == runs.OK
+    assert frazil("up", "--yes") == runs.OK
+    assert made(url) >= {"GlueJob", "JobRole", "JobPolicy"} and "Application" not in made(url)
+    job = client("glue", url).get_job(JobName="frazil-prod")["Job"]
+    assert (job["GlueVersion"], job["Command"]["Name"], job["NumberOfWorkers"]) == ("5.1", "glueetl", 3)
+    sent = {f"s3://work-bucket/{o['Key']}" for o in client("s3", url).list_objects_v2(Bucket="work-bucket")["Contents"]}
+    named = {job["Command"]["ScriptLocation"], *(job["DefaultArguments"][f"--{n}-archive"] for n in ("packages", "workbook"))}  # fmt: skip
+    assert named == sent, "the job names the archives that were sent"
+    policies = {r["RoleName"]: client("iam", url).list_role_policies(RoleName=r["RoleName"])["PolicyNames"] for r in client("iam", url).list_roles()["Roles"]}  # fmt: skip
+    assert ["frazil-prod-job"] in policies.values()
+    assert frazil("start") == runs.OK
+    assert (
+        frazil("status") in (runs.OK, runs.BREACH) and "stack frazil-prod: CREATE_COMPLETE" in capsys.readouterr().out
+    )
+    assert frazil("down", "--yes") == runs.OK and remains(url) == {}
+
+
+def test_steps_run_on_a_cluster_whose_role_gets_the_jobs_policy_until_down(prod, url, cluster, known_types, capsys):
+    prod(engine="emr-steps", application="", cluster=cluster)
+    iam = client("iam", url)
+    assert frazil("check") == runs.OK
+    assert frazil("up", "--yes") == runs.OK
+    assert "JobPolicy" in made(url) and not made(url) & {"GlueJob", "JobRole", "Application"}
+    assert iam.list_role_policies(RoleName="emr-machines")["PolicyNames"] == ["frazil-prod-job"]
+    machine = client("stepfunctions", url).describe_state_machine(stateMachineArn=client("stepfunctions", url).list_state_machines()["stateMachines"][0]["stateMachineArn"])  # fmt: skip
+    assert json.loads(machine["definition"])["States"]["Changes"]["Arguments"]["ClusterId"] == cluster
+    assert frazil("start") == runs.OK
+    assert frazil("status") in (runs.OK, runs.BREACH)
+    assert frazil("down", "--yes") == runs.OK and remains(url) == {}
+    assert iam.list_role_policies(RoleName="emr-machines")["PolicyNames"] == []
+    client("emr", url).terminate_job_flows(JobFlowIds=[cluster])
+    capsys.readouterr()
+    assert frazil("up") == runs.FAILED
+    refused(capsys, f"cluster {cluster} is in state TERMINAT", "name a running cluster")
 
 
 def test_an_event_of_s3_becomes_a_message_of_the_queue(prod, url):
@@ -217,9 +281,7 @@ def test_missing_credentials(prod, monkeypatch, capsys, action):
     refused(capsys, "no AWS credentials were found", "aws configure sso")
 
 
-def test_check_says_what_was_not_asked(prod, monkeypatch, capsys):
-    whole = Deployment.template  # MiniStack validates no template with a type that it does not know
-    monkeypatch.setattr(Deployment, "template", lambda self: whole(self).replace("AWS::EMRServerless::Application", "AWS::SNS::Topic"))  # fmt: skip
+def test_check_says_what_was_not_asked(prod, known_types, monkeypatch, capsys):
     assert frazil("check") == runs.OK
     assert "has the buckets and the DMS task, and accepts the template" in capsys.readouterr().out
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
@@ -260,6 +322,11 @@ def test_a_bucket_of_another_region_and_one_that_is_not_there(prod, url, capsys)
         ("aws", {"artifacts": ""}, ("artifacts = '' is no folder on S3",)),
         ("aws", {"replication_task": "my-task"}, ("is no ARN of a DMS task",)),
         ("aws", {"wait_s": 1}, ("wait_s",)),
+        ("aws", {"engine": "lambda"}, ("engine",)),
+        ("aws", {"engine": "emr-steps", "application": ""}, ("cluster = '' does not fit", "cluster: j-")),
+        ("aws", {"cluster": "j-ABC"}, ("cluster = 'j-ABC' does not fit", "leave it out")),
+        ("aws", {"engine": "glue"}, ("uses no application", "leave out application")),
+        ("aws", {"changes_spark": "--conf a='b'"}, ("changes_spark holds a quote", "without them")),
         ("aws", {"wait": 1}, ("unknown parameter 'wait'", "wait_s")),
     ],
 )
@@ -323,14 +390,19 @@ def lint(text: str, folder) -> list[str]:
     return [found["Rule"]["Id"] for found in json.loads(ran.stdout or "[]")]
 
 
-def _template() -> str:
-    return Deployment.template(Deployment(AwsSettings(), None, None, None, ()))
+def _template(engine="emr-serverless") -> str:
+    return Deployment(AwsSettings(engine=engine), None, None, None, ()).template()
+
+
+@pytest.mark.parametrize("engine", ["glue", "emr-steps"])
+def test_cfn_lint_accepts_the_template_of_other_engines(tmp_path, engine):
+    assert lint(_template(engine), tmp_path) == []
 
 
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        ("", ""), ("FifoQueue: true", "FifoQueu: true"), ("!Ref CatalogArns", "!Ref CatalogArn"), ("ReleaseLabel: !Ref ReleaseLabel", "Release: x"),
+        ("", ""), ("FifoQueue: true", "FifoQueu: true"), ("!Ref CatalogArns", "!Ref CatalogArn"), ("ReleaseLabel: !Ref Release", "Release: x"), ("GlueVersion: !Ref Release", "GlueRelease: x"), ("HasJobRole: !Not", "HasRole: !Not"),
         ("!GetAtt Queue.Arn", "!GetAtt Queue.Arm"), ("ScheduleExpression: rate(1 hour)", "Schedule: rate(1 hour)"),
     ],
 )  # fmt: skip

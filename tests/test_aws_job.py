@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import zipfile
 from pathlib import Path
 
 import pyspark
@@ -85,10 +86,39 @@ def test_a_job_fails_if_a_retry_may_cure_it_and_keeps_its_messages_then(tmp_path
         return outcome
 
     monkeypatch.setattr(cli, "main", run)
-    assert aws_job.main(["--env", "w", "--runs", RUNS, "--queue", queue, notebook]) == code
+    assert (
+        aws_job.main(["--env", "w", "--runs", RUNS, "--queue", queue, "--notebook", notebook, "--JOB_ID", "glue"])
+        == code
+    )
     assert waiting(url, queue) == 1 + left, "the message that came meanwhile stays"
     assert {f"{name}/run.json", f"{name}/out.ipynb"} <= set(kept(url))
     assert not [n for n in kept(url) if "segment" in n or "lock" in n]
+
+
+def test_on_glue_a_job_unpacks_its_archives_for_itself_and_for_its_kernel(tmp_path, monkeypatch, url, queue):
+    s3, packed = client("s3", url), tmp_path / "packages.tar.gz"
+    (tmp_path / "only_on_glue.py").write_text("HERE = True")
+    with tarfile.open(packed, "w:gz") as archive:
+        archive.add(tmp_path / "only_on_glue.py", "only_on_glue.py")
+    with zipfile.ZipFile(tmp_path / "workbook.zip", "w") as archive:
+        archive.writestr("params/w.yml", "common: {}")
+    for name in (packed.name, "workbook.zip"):
+        s3.upload_file(str(tmp_path / name), "work-bucket", f"archives/{name}")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("FRAZIL_PARAMS", "elsewhere")
+    monkeypatch.setenv("PYTHONPATH", "before")
+
+    def run(argv: list[str]) -> int:
+        import only_on_glue
+
+        assert only_on_glue.HERE and (Path(os.environ["FRAZIL_PARAMS"]) / "w.yml").read_text() == "common: {}"
+        first, second = os.environ["PYTHONPATH"].split(os.pathsep)
+        assert (Path(first) / "only_on_glue.py").exists() and second.endswith("/before")
+        return runs.OK
+
+    monkeypatch.setattr(cli, "main", run)
+    archives = [f"--{n}-archive=s3://work-bucket/archives/{file}" for n, file in (("packages", packed.name), ("workbook", "workbook.zip"))]  # fmt: skip
+    assert aws_job.main(["--env", "w", "--runs", RUNS, "--queue", queue, "--notebook", CHANGES, *archives]) == 0
 
 
 def test_the_archive_of_a_job_has_what_runs_notebooks(tmp_path, monkeypatch):
@@ -119,7 +149,7 @@ def test_a_job_in_spark_submit_runs_a_notebook_and_keeps_it_on_s3(tmp_path, monk
     environment |= {"PYTHONPATH": os.path.relpath(LIB, tmp_path), "FRAZIL_MASTER": "local[7]"}
     submit = [
         str(Path(pyspark.__file__).parent / "bin/spark-submit"), "--master", "local[1]", "--jars", there, "--conf", f"spark.sql.extensions={EXTENSIONS}",
-        "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false", "job.py", "--env", "w", "--runs", RUNS, "--queue", queue,
+        "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false", "job.py", "--env", "w", "--runs", RUNS, "--queue", queue, "--notebook",
     ]  # fmt: skip
     for notebook in ("00_setup", "01_full_load"):
         done = subprocess.run([*submit, notebook], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)  # fmt: skip

@@ -2,75 +2,30 @@
 
 import json
 import random
+import re
 import subprocess
 import time
-from collections.abc import Callable
 
 import boto3
 import pytest
 
 import aws_emulator
-from asl_harness import Ended, Refused, argument_faults, events_of, run, substituted
+from asl_harness import Ended, Refused, argument_faults, events_of, run
 from aws_emulator import ACCOUNT, REGION, client
+from aws_graph import ENGINES, JOB_FAILED, TASK, VALUES, depth, dms, machine, send, services, turns, waiting
 from frazil.aws import definition
 from frazil.aws.deployment import Deployment, Place
+from frazil.aws.engines import spark_options
 from frazil.aws.hint_queue import delete_before
 from frazil.config.settings import AwsSettings
+from frazil.config.spark_session import EXTENSIONS
 from helpers import I, U
-
-TASK = f"arn:aws:dms:{REGION}:{ACCOUNT}:task:T"
-VALUES = {
-    "ReplicationTaskArn": TASK, "ApplicationId": "00fabc0123456789", "JobRoleArn": f"arn:aws:iam::{ACCOUNT}:role/job", "Env": "prod",
-    "JobFile": "s3://b/job.py", "Runs": "s3://b/runs", "QueueUrl": "https://sqs/q.fifo", "SparkShared": "--conf a=b", "SparkFullLoad": "--conf c=d",
-    "SparkChanges": "--conf e=f", "MaxPasses": "900", "MaxDays": "30", "SweepEvery": "120", "WaitSeconds": "30",
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def url():
     with aws_emulator.running() as address:
         yield address
-
-
-def machine(**values) -> dict:
-    return substituted(definition.definition(), **{**VALUES, **values})
-
-
-def dms(percent=100, finished=True, loading=0, errored=0, **task) -> dict:
-    """What DMS answers about the task."""
-    stats = {"FullLoadProgressPercent": percent, "TablesLoading": loading, "TablesQueued": 0, "TablesErrored": errored}
-    stats |= {"FullLoadFinishDate": "2026-01-01T00:00:00Z"} if finished else {}
-    usual = {"Status": "running", "MigrationType": "full-load-and-cdc", "ReplicationTaskStats": stats}
-    return {"ReplicationTasks": [{**usual, **task}]}
-
-
-def turns(*answers) -> Callable:
-    """Answer with one after the other, and with the last one from then on; exceptions are raised."""
-    left = list(answers)
-
-    def answer(_):
-        now = left.pop(0) if len(left) > 1 else left[0]
-        if isinstance(now, Exception):
-            raise now
-        return now
-
-    return answer
-
-
-def depth(*numbers) -> Callable:
-    return turns(*[{"Attributes": {"ApproximateNumberOfMessages": str(n), "ApproximateNumberOfMessagesNotVisible": "0"}} for n in numbers])  # fmt: skip
-
-
-def services(**given) -> dict[str, Callable]:
-    job = turns({"JobRunId": "00j"})
-    usual = {
-        "ListExecutions": turns({"Executions": []}), "DescribeDmsTask": turns(dms()), "QueueDepth": depth(0), "Setup": job, "FullLoad": job,
-        "Changes": job, "ContinueAsNew": turns({"ExecutionArn": "new"}),
-    }  # fmt: skip
-    return {**usual, **given}
-
-
-JOB_FAILED = Refused("States.TaskFailed", "the job failed")
 
 
 # --- the gate
@@ -188,11 +143,73 @@ def test_the_history_stays_below_what_aws_allows():
 # --- arguments and structure
 
 
-def test_the_arguments_are_those_of_the_services(url):
-    done: Ended = run(url, machine(MaxPasses="4"), services(QueueDepth=depth(1)))
-    resources = {n: s["Resource"] for n, s in machine()["States"].items() if s["Type"] == "Task"}
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_arguments_are_those_of_the_services(url, engine):
+    done: Ended = run(url, machine(engine, MaxPasses="4"), services(QueueDepth=depth(1)))
+    resources = {n: s["Resource"] for n, s in machine(engine)["States"].items() if s["Type"] == "Task"}
     assert {state for state, _ in done.calls} == set(resources)
     assert [f for state, arguments in done.calls if (f := argument_faults(resources[state], arguments))] == []
+
+
+def given(engine: str, arguments: dict) -> dict:
+    """The arguments that the entry point gets."""
+    match engine:
+        case "glue":
+            return arguments["Arguments"]
+        case "emr-steps":
+            args = arguments["Step"]["HadoopJarStep"]["Args"]
+            given = args[args.index(VALUES["JobFile"]) + 1 :]
+        case _:
+            given = arguments["JobDriver"]["SparkSubmit"]["EntryPointArguments"]
+    return dict(zip(given[::2], given[1::2], strict=True))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_each_engine_runs_the_same_entry_point_with_the_same_arguments(url, engine):
+    done = run(url, machine(engine, MaxPasses="4"), services(QueueDepth=depth(1)))
+    wanted = {"--env": "prod", "--runs": "s3://b/runs"}
+    notebooks = {"Setup": "00_setup", "FullLoad": "01_full_load", "Changes": "02_cdc_merge"}
+    for state, notebook in notebooks.items():
+        queue = {"--queue": VALUES["QueueUrl"]} if state == "Changes" else {}
+        assert given(engine, done.arguments(state)[0]) == {**wanted, **queue, "--notebook": notebook}
+    load = done.arguments("FullLoad")[0]
+    match engine:
+        case "glue":
+            assert (load["NumberOfWorkers"], done.arguments("Changes")[0]["NumberOfWorkers"]) == (4, 2)
+        case "emr-steps":
+            command = "spark-submit --deploy-mode cluster --conf a=b --conf c=d s3://b/job.py"
+            assert load["Step"]["HadoopJarStep"]["Args"][:8] == command.split()
+            assert machine(engine)["States"]["FullLoad"]["TimeoutSeconds"] == 720 * 60
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_shared_options_of_spark_name_archives_extensions_and_python(engine):
+    options = spark_options(engine, {"driver": "s3://b/d.tar.gz", "workbook": "s3://b/w.zip"})
+    told = options.removeprefix("--conf ").split(" --conf ")
+    conf = dict(entry.split("=", 1) for entry in told)
+    archives = "spark.yarn.dist.archives" if engine == "emr-steps" else "spark.archives"
+    assert conf[archives] == "s3://b/d.tar.gz#frazil,s3://b/w.zip#workbook"
+    assert conf["spark.sql.extensions"] == EXTENSIONS and conf["spark.executorEnv.PYTHONPATH"] == "./frazil"
+    driver = [name for name in conf if name.endswith(".FRAZIL_PARAMS")]
+    wanted = {"emr-serverless": ["spark.emr-serverless.driverEnv.FRAZIL_PARAMS"], "emr-steps": ["spark.yarn.appMasterEnv.FRAZIL_PARAMS"], "glue": []}  # fmt: skip
+    assert driver == wanted[engine]
+    assert options.startswith("--conf ") is (engine != "glue"), "Glue's parameter is the first --conf itself"
+
+
+@pytest.mark.parametrize(
+    ("engine", "right", "wrong"),
+    [
+        ("glue", '"JobName"', '"Job"'), ("glue", '"Arguments": {"--env"', '"Argument": {"--env"'), ("emr-steps", '"ClusterId"', '"Cluster"'),
+        ("emr-steps", '"HadoopJarStep"', '"JarStep"'), ("emr-steps", '"ActionOnFailure"', '"OnFailure"'), ("emr-steps", "addStep", "addSteps"),
+    ],
+)  # fmt: skip
+def test_planted_faults_in_arguments_of_other_engines_are_found(engine, right, wrong):
+    state = machine(engine)["States"]["Changes"]
+    text = json.dumps({"Resource": state["Resource"], "Arguments": state["Arguments"]})
+    text = re.sub(r'"\{% (\$append|2).*? %\}"', lambda m: "2" if m[1] == "2" else "[]", text)  # what JSONata makes
+    assert right in text
+    assert argument_faults(*json.loads(text).values()) == ""
+    assert argument_faults(*json.loads(text.replace(right, wrong, 1)).values())
 
 
 @pytest.mark.parametrize(
@@ -218,9 +235,10 @@ def _statelint(machine: dict, folder) -> str:
     return (ran.stdout + ran.stderr).strip()
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("fault", ["none", "no such state", "no type", "no choices", "unreachable"])
-def test_statelint_and_the_check_find_planted_faults(tmp_path, fault):
-    graph = machine()
+def test_statelint_and_the_check_find_planted_faults(tmp_path, engine, fault):
+    graph = machine(engine)
     states = graph["States"]
     if fault == "no such state":
         states["Setup"]["Next"] = "FulLoad"
@@ -238,6 +256,9 @@ def test_statelint_and_the_check_find_planted_faults(tmp_path, fault):
 
 def test_the_check_finds_what_template_and_machine_lack(monkeypatch):
     place = Place("bucket", "folder")
+    for engine in ENGINES:
+        each = Deployment(AwsSettings(env="prod", region=REGION, engine=engine), place, place, place, ("shop", "ops"))
+        assert definition.problems(each, each.parameters(ACCOUNT, "aws", dict.fromkeys(("driver", "workbook", "job"), "s3://b/x"))) == []  # fmt: skip
     here = Deployment(AwsSettings(env="prod", region=REGION), place, place, place, ("shop", "ops"))
     archives = dict.fromkeys(("driver", "workbook", "job"), "s3://b/x")
     given = here.parameters(ACCOUNT, "aws", archives)
@@ -261,16 +282,6 @@ def queue(url):
     attributes = {"FifoQueue": "true", "ContentBasedDeduplication": "true", "VisibilityTimeout": "1"}
     address = sqs.create_queue(QueueName=f"q{time.time_ns()}.fifo", Attributes=attributes)["QueueUrl"]
     return sqs, address
-
-
-def send(queue, *bodies: str) -> None:
-    for body in bodies:
-        queue[0].send_message(QueueUrl=queue[1], MessageBody=body, MessageGroupId="files")
-
-
-def waiting(queue) -> tuple[int, int]:
-    told = queue[0].get_queue_attributes(QueueUrl=queue[1], AttributeNames=["All"])["Attributes"]
-    return int(told["ApproximateNumberOfMessages"]), int(told["ApproximateNumberOfMessagesNotVisible"])
 
 
 def now_ms() -> int:
@@ -405,7 +416,7 @@ class Job:
             time.sleep(0.2)
         out = {o["OutputKey"]: o["OutputValue"] for o in stack["Outputs"]}
         self.queue = out["Queue"].replace("localhost", "127.0.0.1")
-        self.policy = self.iam.get_role_policy(RoleName=out["JobRole"].rsplit("/", 1)[1], PolicyName="job")["PolicyDocument"]  # fmt: skip
+        self.policy = self.iam.get_role_policy(RoleName=out["JobRole"], PolicyName="frazil-prod-job")["PolicyDocument"]  # fmt: skip
         self.iam.create_user(UserName="job")
         self.key = self.iam.create_access_key(UserName="job")["AccessKey"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from frazil.aws.deployment import HERE, Deployment
+from frazil.aws.deployment import Deployment
 
 
 class _Loader(yaml.SafeLoader):
@@ -28,11 +28,6 @@ def _short_form(loader: _Loader, suffix: str, node: yaml.Node) -> dict[str, Any]
 _Loader.add_multi_constructor("!", _short_form)
 
 
-def definition() -> dict[str, Any]:
-    """Return the state machine."""
-    return json.loads((HERE / "pipeline.asl.json").read_text(encoding="utf-8"))
-
-
 def problems(deployment: Deployment, parameters: dict[str, str]) -> list[str]:
     """Return what does not fit: parameters, references of the template, substitutions and states of the machine."""
     stack = yaml.load(deployment.template(), _Loader)  # noqa: S506  a subclass of the safe loader
@@ -43,7 +38,7 @@ def problems(deployment: Deployment, parameters: dict[str, str]) -> list[str]:
     known = declared.keys() | stack["Resources"].keys() | stack["Conditions"].keys()
     found += [f"the template refers to {n}, which it lacks" for n in sorted(_references(stack) - known)]
     given = stack["Resources"]["Pipeline"]["Properties"]["DefinitionSubstitutions"].keys()
-    machine = definition()
+    machine = deployment.definition()
     used = set(re.findall(r"\$\{(\w+)\}", json.dumps(machine)))
     found += [f"the state machine has a placeholder {n} without a value" for n in sorted(used - given)]
     return found + _graph_problems(machine)

@@ -6,21 +6,18 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from frazil.aws import engines
 from frazil.config.settings import AwsSettings
-from frazil.config.spark_session import EXTENSIONS
 from frazil.config.spec import load_specs
 from frazil.errors import FrazilError
 
 HERE = Path(__file__).parent
 TAG = "frazil"
 """The tag of everything that is made; its value is the environment."""
-PYTHON = "3.11"
-"""The Python of EMR 7 that the jobs take."""
-OLDEST_PYTHON = "3.11.6"
+OLDEST_PYTHON = f"{engines.PYTHON}.6"
 """The oldest release of it for which the packages are chosen."""
-ICEBERG_JAR = "/usr/share/aws/iceberg/lib/iceberg-spark3-runtime.jar"
-"""Where EMR keeps Iceberg."""
 
 
 class AwsError(FrazilError):
@@ -77,6 +74,7 @@ class Deployment:
                 f"jobs on AWS cannot use a catalog of type '{settings.catalog_kind}'",
                 "write type: glue into catalog_options",
             )
+        _check_engine(settings)
         if task and not re.fullmatch(r"arn:[\w-]+:dms:[\w-]+:\d{12}:(task|replication-config):[\w-]+", task):
             raise AwsError(
                 f"aws: replication_task = '{task}' is no ARN of a DMS task",
@@ -97,12 +95,19 @@ class Deployment:
         """The name of the stack, the application and the state machine."""
         return f"frazil-{self.settings.env}"
 
+    def definition(self) -> dict[str, Any]:
+        """Return the state machine of its engine."""
+        base = json.loads((HERE / "pipeline.asl.json").read_text(encoding="utf-8"))
+        return engines.adapted(base, self.settings.engine)
+
     def template(self) -> str:
         """Return the template with the state machine in it."""
-        definition = json.dumps(json.loads((HERE / "pipeline.asl.json").read_text(encoding="utf-8")))
-        return (HERE / "stack.yml").read_text(encoding="utf-8").replace('"@pipeline.asl.json"', json.dumps(definition))
+        definition = json.dumps(json.dumps(self.definition()))
+        return (HERE / "stack.yml").read_text(encoding="utf-8").replace('"@pipeline.asl.json"', definition)
 
-    def parameters(self, account: str, partition: str, archives: dict[str, str]) -> dict[str, str]:
+    def parameters(
+        self, account: str, partition: str, archives: dict[str, str], cluster_role: str = "none"
+    ) -> dict[str, str]:
         """Return the values of the template's parameters; `archives`: the URLs of `driver`, `workbook` and `job`."""
         s = self.settings
         return {
@@ -110,8 +115,11 @@ class Deployment:
             "LakeBucket": self.lake.bucket, "LakePrefix": self.lake.prefix,
             "ArtifactBucket": self.artifacts.bucket, "ArtifactPrefix": self.artifacts.prefix,
             "CatalogArns": ",".join(self._catalog(account, partition)), "ReplicationTaskArn": s.replication_task,
-            "SourceSecretArn": s.source_secret, "ApplicationId": s.application, "ReleaseLabel": s.release,
-            "MaxVcpu": str(s.max_vcpu), "JobFile": archives["job"], "SparkShared": _spark(archives),
+            "SourceSecretArn": s.source_secret, "Engine": s.engine, "ApplicationId": s.application, "ClusterId": s.cluster,
+            "ClusterRole": cluster_role, "Release": s.release or engines.RELEASES[s.engine], "MaxVcpu": str(s.max_vcpu),
+            "FullLoadWorkers": str(s.full_load_workers), "ChangesWorkers": str(s.changes_workers), "JobFile": archives["job"],
+            "PackagesArchive": archives["driver"], "WorkbookArchive": archives["workbook"],
+            "SparkShared": engines.spark_options(s.engine, archives),
             "SparkFullLoad": s.full_load_spark, "SparkChanges": s.changes_spark, "WaitSeconds": str(s.wait_s),
             "SweepEvery": str(s.sweep_every), "KeepRunning": "ENABLED" if s.keep_running else "DISABLED",
             "AlarmTopicArn": s.alarm_topic,
@@ -124,17 +132,14 @@ class Deployment:
         return [f"{of}:catalog", *(arn for pair in names for arn in pair)]
 
 
-def _spark(archives: dict[str, str]) -> str:
-    """Return the options of spark-submit that all jobs share."""
-    conf = {
-        "spark.archives": f"{archives['driver']}#frazil,{archives['workbook']}#workbook",
-        "spark.jars": ICEBERG_JAR, "spark.sql.extensions": EXTENSIONS, "spark.sql.session.timeZone": "UTC",
-        "spark.scheduler.mode": "FAIR",
-    }  # fmt: skip
-    for where in ("spark.emr-serverless.driverEnv", "spark.executorEnv"):
-        conf |= {f"{where}.PYTHONPATH": "./frazil", f"{where}.PYSPARK_PYTHON": f"python{PYTHON}"}
-    conf |= {
-        "spark.emr-serverless.driverEnv.PYSPARK_DRIVER_PYTHON": f"python{PYTHON}",
-        "spark.emr-serverless.driverEnv.FRAZIL_PARAMS": "./workbook/params",
-    }
-    return " ".join(f"--conf {name}={value}" for name, value in conf.items())
+def _check_engine(settings: AwsSettings) -> None:
+    """Raise AwsError for parameters that do not fit the engine."""
+    s = settings
+    if not re.fullmatch("j-[A-Z0-9]+" if s.engine == "emr-steps" else "", s.cluster):
+        cure = "write cluster: j-… with engine: emr-steps, and leave it out with others"
+        raise AwsError(f"aws: cluster = '{s.cluster}' does not fit engine = '{s.engine}'", cure)
+    if s.application and s.engine != "emr-serverless":
+        raise AwsError(f"aws: engine = '{s.engine}' uses no application", "leave out application")
+    for name in ("full_load_spark", "changes_spark"):
+        if re.search("[\"'\\\\]", getattr(s, name)):
+            raise AwsError(f"aws: {name} holds a quote or a backslash", "write options without them")

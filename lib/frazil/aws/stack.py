@@ -88,6 +88,20 @@ def require_task(cloud: Cloud, deployment: Deployment) -> None:
         raise AwsError(f"DMS knows no task {arn}", cure)
 
 
+def cluster_role(cloud: Cloud, deployment: Deployment) -> str:
+    """Return the role of the cluster's machines; raise AwsError if the cluster does not run."""
+    name = deployment.settings.cluster
+    if not name:
+        return "none"
+    with explained(f"cluster {name}"):
+        found = cloud.client("emr").describe_cluster(ClusterId=name)["Cluster"]
+        if (status := found["Status"]["State"]) not in ("STARTING", "BOOTSTRAPPING", "RUNNING", "WAITING"):
+            raise AwsError(f"cluster {name} is in state {status}", "name a running cluster in section aws")
+        profile = found["Ec2InstanceAttributes"]["IamInstanceProfile"].rsplit("/", 1)[-1]
+        roles = cloud.client("iam").get_instance_profile(InstanceProfileName=profile)["InstanceProfile"]["Roles"]
+    return roles[0]["RoleName"]
+
+
 def change_set(cloud: Cloud, deployment: Deployment, parameters: dict[str, str]) -> tuple[str, list[dict[str, str]]]:
     """Make a change set; return its name and its changes. No changes: it is deleted again."""
     exists = require_changeable(cloud, deployment)

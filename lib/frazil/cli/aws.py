@@ -58,6 +58,7 @@ def _check(deployment: Deployment, options: argparse.Namespace) -> int:
         print("AWS was not asked: no credentials were found")
     else:
         _require_all(cloud, deployment)
+        stack.cluster_role(cloud, deployment)
         found += stack.definition_problems(cloud, deployment)
         print(f"account {account} has the buckets and the DMS task, and accepts the template")
     for problem in found:
@@ -144,11 +145,12 @@ def _up(deployment: Deployment, options: argparse.Namespace) -> int:
     cloud = Cloud(deployment.settings.region)
     identity = cloud.identity()
     _require_all(cloud, deployment)
+    role = stack.cluster_role(cloud, deployment)
     stack.require_changeable(cloud, deployment)
     archives = _archives(deployment)
     urls = {name: url for name, (url, _) in archives.items()}
     events = stack.events_are_on(cloud, deployment.source.bucket)
-    name, changes = stack.change_set(cloud, deployment, deployment.parameters(*identity, urls))
+    name, changes = stack.change_set(cloud, deployment, deployment.parameters(*identity, urls, role))
     for change in changes:
         replaced = " (replaced)" if change["Replacement"] == "True" else ""
         print(f"{change['Action'].lower()} {change['LogicalResourceId']}: {change['ResourceType']}{replaced}")

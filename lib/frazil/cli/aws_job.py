@@ -1,15 +1,18 @@
-"""The entry point of a Spark job on EMR: runs a notebook, keeps on S3 what it leaves, and deletes the messages it made void.
+"""The entry point of a Spark job on EMR or Glue: runs a notebook, keeps on S3 what it leaves, and deletes the messages it made void.
 
-    spark-submit aws_job.py --env prod --runs s3://bucket/frazil/prod/runs --queue URL 02_cdc_merge
+    spark-submit aws_job.py --env prod --runs s3://bucket/frazil/prod/runs --queue URL --notebook 02_cdc_merge
 
 The notebook's kernel takes the session of spark-submit. The next kernel could not use it, so a job runs one notebook.
+Glue unpacks no archives for the driver, so it names them. It also adds arguments of its own, which are ignored.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -24,12 +27,16 @@ def main(argv: list[str] | None = None) -> int:
 
     A load that did not load all tables is a failure, so that the next execution tries it again.
     """
-    parser = argparse.ArgumentParser(prog="aws_job.py", description="Run a notebook as a job on EMR.")
+    parser = argparse.ArgumentParser("aws_job.py", description="Run a notebook as a job.", allow_abbrev=False)
     parser.add_argument("--env", required=True, help="names the environment file")
     parser.add_argument("--runs", required=True, help="the folder on S3 for what the run leaves")
     parser.add_argument("--queue", default="", help="the URL of the queue of S3 events")
-    parser.add_argument("notebook", help="its name")
-    options = parser.parse_args(argv)
+    parser.add_argument("--notebook", required=True, help="its name")
+    parser.add_argument("--packages-archive", help="on Glue: the URL of the Python packages")
+    parser.add_argument("--workbook-archive", help="on Glue: the URL of the environment files")
+    options, _ = parser.parse_known_args(argv)
+    if options.packages_archive:
+        _unpack(packages=options.packages_archive, workbook=options.workbook_archive)
     # The notebook's process has another working directory.
     os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, filter(None, _python_path())))
     os.environ["FRAZIL_PARAMS"] = os.path.abspath(os.environ.get("FRAZIL_PARAMS", "workbook/params"))
@@ -51,6 +58,22 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
+def _unpack(**archives: str) -> None:
+    """Unpack archives from S3 into a temporary folder, and let this process and its kernels find them."""
+    import boto3
+
+    folder = Path(tempfile.mkdtemp(prefix="frazil-"))
+    for name, url in archives.items():
+        bucket, _, key = url.removeprefix("s3://").partition("/")
+        file = folder / Path(key).name
+        boto3.client("s3").download_file(bucket, key, str(file))
+        shutil.unpack_archive(file, folder / name)
+        file.unlink()
+    sys.path.insert(0, str(folder / "packages"))
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(folder / "packages"), *filter(None, _python_path())])
+    os.environ["FRAZIL_PARAMS"] = str(folder / "workbook" / "params")
+
+
 def _python_path() -> list[str]:
     return os.environ.get("PYTHONPATH", "").split(os.pathsep)
 
@@ -69,5 +92,5 @@ def _is_kept(name: Path) -> bool:
     return name.parts[0] != "index" and not name.name.startswith(".")
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+if __name__ == "__main__" and (code := main()):
+    sys.exit(code)  # Glue may take any exit of the interpreter for a failure, so without a code it just ends.

@@ -323,6 +323,7 @@ PRICES = {
     "gb_hour": "0.0057785",
     "put_1000": "0.005",
     "get_1000": "0.0004",
+    "transition_1000": "0.025",
     "puts_commit": "7",
     "gets_commit": "20",
     "start_s": "60",
@@ -342,9 +343,9 @@ class LatencySettings(Settings):
     )
     prices: dict[str, str] = parameter(
         PRICES,
-        "Prices for the advice, in dollars: EMR Serverless per vCPU and GB hour, S3 per 1,000 requests. Also the "
-        "requests of a commit, the seconds of a job's start, and the present worker's vCPUs and GB. Entries that are "
-        "left out have their defaults.",
+        "Prices for the advice, in dollars: EMR Serverless per vCPU and GB hour, S3 per 1,000 requests, Step "
+        "Functions per 1,000 transitions. Also the requests of a commit, the seconds of a job's start, and the present "
+        "worker's vCPUs and GB. Entries that are left out have their defaults.",
     )
 
     def price(self, name: str) -> float:
@@ -354,7 +355,8 @@ class LatencySettings(Settings):
     @property
     def prices_of(self) -> str:
         """The date of the prices; unknown if some are the user's own without a date."""
-        own = any(self.prices.get(n, PRICES[n]) != PRICES[n] for n in ("vcpu_hour", "gb_hour", "put_1000", "get_1000"))
+        dated = ("vcpu_hour", "gb_hour", "put_1000", "get_1000", "transition_1000")
+        own = any(self.prices.get(n, PRICES[n]) != PRICES[n] for n in dated)
         return self.prices.get("as_of", "an unknown date" if own else PRICES["as_of"])
 
 
@@ -412,8 +414,18 @@ class AwsSettings(Settings):
     replication_task: str = parameter(
         "", "ARN of the DMS task whose full load the pipeline waits for; empty: it does not wait."
     )
+    engine: str = parameter(
+        "emr-serverless",
+        "What runs the jobs: `emr-serverless`, `glue`, or `emr-steps`, steps of an EMR cluster that exists.",
+        choices=("emr-serverless", "glue", "emr-steps"),
+    )
     application: str = parameter("", "Id of an EMR Serverless application to use; empty: `frazil aws up` makes one.")
-    release: str = parameter("emr-7.12.0", "Release of EMR for a new application.")
+    cluster: str = parameter("", "Id of the cluster for `emr-steps`.")
+    release: str = parameter(
+        "", "Release of EMR for a new application, or of Glue; left out: `emr-7.12.0`, or `5.1` of Glue."
+    )
+    full_load_workers: int = parameter(4, "Number of Glue workers (G.1X: 4 vCPUs, 16 GB) for the full load.", least=2)
+    changes_workers: int = parameter(2, "Number of Glue workers (G.1X) for setup and changes.", least=2)
     max_vcpu: int = parameter(32, "Maximum number of vCPUs that a new application may use at the same time.", least=4)
     full_load_spark: str = parameter(
         "--conf spark.driver.cores=4 --conf spark.driver.memory=14g --conf spark.executor.cores=4 "

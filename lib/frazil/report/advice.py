@@ -145,15 +145,20 @@ class Model:
         faster = load.open_s + 1 / self.observed.transactions_s < r + load.look_s / 2
         return max(load.look_s, r if faster else 0.0)
 
-    def latency(self, setting: Setting) -> tuple[float, float]:
-        """Return p50 and p95 of the whole latency, in seconds."""
+    def latency(
+        self, setting: Setting, least_wait_s: float = 0.0, window_s: float | None = None
+    ) -> tuple[float, float]:
+        """Return p50 and p95 of the whole latency, in seconds.
+
+        From landing to pickup a file waits `least_wait_s`, and up to `window_s` more; left out: as T and R make it.
+        """
         import numpy as np
 
         r, d, rate = self.batch(setting)[0], self.at(setting).open_s, self.observed.transactions_s
         even = (np.arange(40) + 0.5) / 40
         first = 1 / (1 + rate * d)
         w1, p1 = np.append(even * d, d), np.append(np.full(40, (1 - first) / 40), first)
-        w2 = even * self.look_window(setting, r)
+        w2 = least_wait_s + even * (self.look_window(setting, r) if window_s is None else window_s)
         shares = np.diff([0, *((x + y) / 2 for x, y in zip(LEVELS, LEVELS[1:], strict=False)), 1])
         # If files come sooner than the settings say, δ is negative; a wait is never below zero.
         w1, w2 = np.maximum(w1 + self.delta, 0), np.maximum(w2 + self.epsilon, 0)
