@@ -292,7 +292,7 @@ def test_a_second_engine_tells_when_it_saw_each_commit_and_what_is_not_measured_
     assert (now["state"], now["pending_files"]) == ("fresh", 0)
     world.changes("t", D(1), name=FILE3)
     (now,) = lateness.fresh_now(book, Analysis(ledger.commits(book)))
-    assert (now["state"], now["pending_files"]) == ("behind", 1)
+    assert (now["state"], now["pending_files"]) == ("late", 1)
     assert chart_captions.fresh_now([now]).startswith("Not fresh: 1 of 1 tables")
 
 

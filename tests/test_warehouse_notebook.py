@@ -48,7 +48,7 @@ def test_the_notebook_sets_duckdb_up_and_shows_what_it_serves_before_and_after_a
     told = run()
     assert told["tables"]["duck: public.orders"]["status"] == "served"
     text = (tmp_path / "out.ipynb").read_text()
-    assert "1 served; 1 late" in text and "image/png" in text
+    assert "1 served; 1 late" in text and "data:image/png" in text
     assert (tmp_path / "runs/wh/charts/served.png").exists()
 
 

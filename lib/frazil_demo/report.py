@@ -49,13 +49,18 @@ def write_report(folder: Path, summary: dict[str, Any], picture: Path | None = N
         source_rows=sum(r["source_rows"] for r in summary["tables"].values()),
         figures=_figures(summary.get("latency")),
         tables=Grid([{"table": n, **r} for n, r in summary["tables"].items()]).shown(),
-        charts=[(caption, _embedded(f)) for caption, f in files if f.exists()],
+        charts=[(caption, _sentence(f), _embedded(f)) for caption, f in files if f.exists()],
         transactions=Grid([{"kind": k, "transactions": n} for k, n in summary["transactions"].items()]).shown(),
         notebooks=notebooks,
         picture=_embedded(picture) if picture and picture.exists() else "",
     )
     page.write_text(text, encoding="utf-8")
     return page
+
+
+def _sentence(chart: Path) -> str:
+    file = chart.with_suffix(".txt")
+    return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
 def _embedded(file: Path) -> str:

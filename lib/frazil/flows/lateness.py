@@ -70,7 +70,7 @@ def fresh_now(book: Workbook, a: Analysis) -> list[dict[str, Any]]:
         base = read_table_state(book.spark, book.name(spec))
         count, waiting = pending_of(book, spec, base)
         return {
-            "state": "behind" if count else "fresh", "pending_files": count,
+            "state": "late" if count else "fresh", "pending_files": count,
             "waiting_s": waiting if count or book.stream else None,
             "newest_change_s_ago": ago(spec.source, "newest_ms"), "last_commit_s_ago": ago(spec.source, "committed_ms"),
         }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The sentences below the charts, computed from the data."""
+"""The sentences above the charts, computed from the data."""
 
 from __future__ import annotations
 
@@ -130,8 +130,17 @@ def slowest_commit(commit: dict[str, Any]) -> str:
     took, longest = max((then - s[1], s[0]) for s, then in zip(steps, begins, strict=True))
     return (
         f"The slowest commit took {span(commit['latency_ms'][-2] / 1000)} (p99 of its {commit['changes']:,} changes in {commit['files']} "
-        f"file(s)); most of it, {span(took)}, passed from when '{longest}' began until what came next."
+        f"file(s)). Most of it, {span(took)}, is '{longest}'."
     )
+
+
+def hours(a: Analysis) -> str:
+    """Name the worst hour of the worst table."""
+    rows = a.percentiles("table", "hour")
+    if rows["hour"].nunique() < 2:
+        return "All changes of this window are of one hour: there are no hours to compare."
+    worst = rows.loc[rows["p95"].idxmax()]
+    return f"Worst was {worst['table']} in the hour from {clock(worst['hour'])}: p95 {span(worst['p95'])}."
 
 
 def skew(a: Analysis) -> str:

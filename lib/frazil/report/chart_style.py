@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import io
 import math
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from frazil.report.render import render
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -127,21 +130,31 @@ def _in_unit(seconds: float) -> tuple[float, str]:
 
 
 class Chart:
-    """A figure that a notebook displays without any backend or magic, and that can be saved as a PNG; None: nothing to draw."""
+    """A figure below its sentence, shown by a notebook without any backend or magic; None: nothing to draw.
 
-    def __init__(self, figure: Figure | None, file: Path | None = None):
-        self.figure = figure
+    With a file, the figure is saved there as PNG, and the sentence next to it as text.
+    """
+
+    def __init__(self, figure: Figure | None, file: Path | None = None, sentence: str = ""):
+        self.figure, self.sentence = figure, sentence
         if figure is not None and file is not None:
             with suppress(OSError):  # a full or read-only disk: it is displayed anyway
                 Path(file).parent.mkdir(parents=True, exist_ok=True)
                 figure.savefig(file, dpi=150)
+                Path(file).with_suffix(".txt").write_text(sentence, encoding="utf-8")
 
     def __repr__(self) -> str:
-        return "(a chart)" if self.figure is not None else "nothing to draw: no commit in this window has the figures"
+        nothing = "nothing to draw: too few commits in this window have the figures"
+        return self.sentence or ("(a chart)" if self.figure is not None else nothing)
 
-    def _repr_png_(self) -> bytes | None:
-        if self.figure is None:
-            return None
+    def _repr_html_(self) -> str:
+        return render(
+            "chart.html.j2", sentence=self.sentence or repr(self), picture=base64.b64encode(self.png()).decode()
+        )
+
+    def png(self) -> bytes:
+        """Return the picture; no bytes if there is nothing to draw."""
         out = io.BytesIO()
-        self.figure.savefig(out, format="png", dpi=110)
+        if self.figure is not None:
+            self.figure.savefig(out, format="png", dpi=110)
         return out.getvalue()

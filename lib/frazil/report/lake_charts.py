@@ -77,6 +77,7 @@ def timeline(a: Analysis, actions: pd.DataFrame) -> Figure | None:
 def health(before: list[dict[str, Any]], after: list[dict[str, Any]], s: MaintenanceSettings) -> Figure | None:
     """Draw the state of tables before (hollow) and after (full) maintenance, and the thresholds for actions."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     now = {r["table"]: r for r in after if r.get("data_files") is not None}
     was = {r["table"]: r for r in before if r["table"] in now and r.get("data_files") is not None}
@@ -100,6 +101,7 @@ def health(before: list[dict[str, Any]], after: list[dict[str, Any]], s: Mainten
             high = max(high, limit * factor)
         axes.set_xlim(-0.06 * (high or 1), high * 1.12 or 1)
         axes.set_title(title, fontsize=10)
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     panels[0].set_yticks(range(len(tables)), tables, fontsize=9)
     panels[0].set_ylim(-0.6, len(tables) - 0.4)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=9)
@@ -116,7 +118,8 @@ def file_sizes(rows: list[dict[str, Any]], s: MaintenanceSettings) -> Figure | N
         return None
     figure = Figure(figsize=(9, 1.3 + 0.28 * len(known)), layout="constrained")
     axes = figure.subplots()
-    axes.set_title("Sizes of data files, MB (p10, median, p90)")
+    axes.set_title("Sizes of data files (p10, median, p90)")
+    axes.set_xlabel("MB")
     for y, r in enumerate(known):
         bar = {"linewidth": 5, "alpha": 0.4, "solid_capstyle": "butt"}
         axes.plot([r["file_mb_p10"], r["file_mb_p90"]], [y, y], color=COLOURS[0], **bar)

@@ -9,7 +9,6 @@ from frazil.report.advice import SPEEDS
 from frazil.report.chart_style import (
     COLOURS,
     clock,
-    colour_of,
     durations,
     label,
     new_figure,
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 STAGE_COLOURS = dict(zip(STAGES, ("#3b6ea5", "#8fb3d9", "#e0a030", "#5aa469", "#7a6aa8"), strict=True))
 SERVED_COLOURS = ("#4aa3a3", "#8c6d46", "#c06030", "#b0506a")
 RED, GREY = COLOURS[3], COLOURS[7]
+SLOWEST, SLOW_COLOURS = 3, ("#d55e00", "#0072b2", "#009e73")
 
 
 def _colours(stages: Iterable[str]) -> dict[str, str]:
@@ -43,7 +43,7 @@ def backlog(a: Analysis) -> Figure | None:
     rows = a.backlog
     if rows.empty:
         return None
-    figure, axes = new_figure("How far was the lake behind its source?", height=3.2)
+    figure, axes = new_figure("How long did changes wait?", height=3.2)
     at = times(rows["slice"] + a.width_s * 1000)
     axes.fill_between(at, rows["quiet_s"], color=GREY, alpha=0.18, step="pre", linewidth=0)
     axes.step(
@@ -90,15 +90,15 @@ def heat(a: Analysis) -> Figure | None:
     axes.grid(False)
     clock(axes)
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, fontsize=9, frameon=False, borderaxespad=0.2)
-    bar = figure.colorbar(mesh, ax=axes, pad=0.01, aspect=25, format=lambda x, _: f"{x:.0%}")
-    bar.set_label(f"share of the changes of {span(a.width_s)}")
+    bar = figure.colorbar(mesh, ax=axes, pad=0.03, aspect=25, format=lambda x, _: f"{x:.0%}")
+    bar.set_label(f"share of each {span(a.width_s)}'s changes")
     bar.outline.set_visible(False)
     return figure
 
 
 @styled
 def ecdf(a: Analysis) -> Figure | None:
-    """Draw the share of the changes that were in the lake within each number of seconds: all tables thick, each table thin."""
+    """Draw the share of the changes that were in the lake within each number of seconds: all tables thick, each table thin, the slowest in colour."""
     rows = a.shares("table")
     if rows.empty:
         return None
@@ -108,13 +108,15 @@ def ecdf(a: Analysis) -> Figure | None:
         ordered = of.groupby("seconds")["weight"].sum().sort_index()
         return ordered.index.to_numpy(), (ordered.cumsum() / ordered.sum() * 100).to_numpy()
 
-    colours = colour_of(rows["table"])
-    for table, of in rows.groupby("table") if len(colours) <= 12 else ():
-        axes.step(*curve(of), where="post", color=colours[table], linewidth=1, alpha=0.7, label=table)
-    seconds, percent = curve(rows)
-    axes.step(seconds, percent, where="post", color="black", linewidth=2.4, label="all tables")
+    slowest = a.percentiles("table").nlargest(SLOWEST, "p95")["table"].tolist()
+    for table, of in rows.groupby("table") if rows["table"].nunique() <= 12 else ():
+        colour = dict(zip(slowest, SLOW_COLOURS, strict=False)).get(table, "#b8bec5")
+        order = {"label": table, "zorder": 3} if table in slowest else {"zorder": 2}
+        axes.step(*curve(of), where="post", color=colour, linewidth=1.2, **order)
+    axes.step(*curve(rows), where="post", color="black", linewidth=2.4, label="all tables", zorder=4)
+    whole = a.percentiles().iloc[0]
     for level in (50, 95, 99):
-        at = seconds[(percent >= level - 1e-9).argmax()]
+        at = whole[f"p{level}"]
         axes.plot([at], [level], "o", color=RED, zorder=5)
         box = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1}
         label(axes, f"p{level}  {span(at)}", (at, level), (9, 6 if level == 99 else -11), color=RED, bbox=box)
@@ -123,18 +125,20 @@ def ecdf(a: Analysis) -> Figure | None:
     axes.set_ylim(0, 112)
     axes.set_yticks(range(0, 101, 20))
     seconds_axis(axes, rows["seconds"], "x")
-    figure.legend(loc="outside right upper", fontsize=8)
+    figure.legend(
+        loc="outside right upper", fontsize=8, title=f"slowest of {rows['table'].nunique()} tables", title_fontsize=8
+    )
     return figure
 
 
 @styled
 def tables_by_hour(a: Analysis) -> Figure | None:
-    """Draw the p95 of each table in each hour as a coloured square with its number."""
+    """Draw the p95 of each table in each hour as a coloured square with its number; None below two hours."""
     import numpy as np
     from matplotlib.colors import LogNorm
 
     rows = a.percentiles("table", "hour")
-    if rows.empty:
+    if rows["hour"].nunique() < 2:
         return None
     worst = rows.groupby("table")["p95"].max().sort_values(ascending=False).index[:25]
     grid = rows.pivot(index="table", columns="hour", values="p95").reindex(worst)
@@ -236,7 +240,7 @@ def slowest_commit(commit: dict[str, Any]) -> Figure | None:
     axes.axvline(0, color="black", linewidth=1)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
-    axes.set_xlabel("before and after the commit to the lake")
+    axes.set_xlabel("time before and after the commit to the lake (0)")
     durations(axes.xaxis)
     axes.margins(x=0.02)
     return figure
@@ -293,7 +297,7 @@ def advice(found: Advice) -> Figure | None:
     axes.step(*_costs_and_p95(front), where="post", color=COLOURS[2], linewidth=1.8, label="Pareto front")
     steps = found.steps
     for r in steps[:: max(1, len(steps) // 6)]:
-        text = f"batch {r['max_batch_interval_s']:g} s, trigger {r['trigger_s']:g} s, × {r['worker']:g}"
+        text = f"a file each {r['max_batch_interval_s']:g} s, a run each {r['trigger_s']:g} s, worker × {r['worker']:g}"
         look = {"ha": "right", "va": "top", "fontsize": 7.5, "color": "#2f6b43"}
         label(axes, text, (r["usd_a_day"], r["p95_s"]), (-6, -5), **look)
     now, point = found.rows[0], {"color": RED, "linestyle": ""}

@@ -323,6 +323,11 @@ def difference(found: Changed) -> Summary:
     return Summary(GOOD if counts else STILL, f"{found.table}: {text}", Rows(found.sample))
 
 
+def sentence(text: str, rows: Sequence[dict[str, Any]] = (), *columns: str) -> Summary:
+    """Show a sentence that was computed from data, and the rows of the data."""
+    return Summary(STILL, text, rows, columns)
+
+
 def stage(found: Stage) -> Summary:
     """Show one stage of a batch, a load or maintenance: its sentence, and rows of which the bad ones are marked."""
     level = CARE if found.failed else STILL
