@@ -25,7 +25,7 @@ lab: env ## Open the notebooks in JupyterLab
 
 test: env lint spark35-env aws-env $(VENV)/classes.jsa ## Run all tests but the slow ones, two files at a time, on both Spark lines
 	$(BIN)/python -m pytest tests -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
-	.venv35/bin/python -m pytest tests/test_end_to_end.py tests/test_small_file_merge.py tests/test_few_messages.py tests/test_large_batches.py tests/test_row_delta_by_scan.py tests/test_row_lineage.py -m "not slow"
+	.venv35/bin/python -m pytest tests/test_end_to_end.py tests/test_small_file_merge.py tests/test_few_messages.py tests/test_large_batches.py tests/test_row_delta_by_scan.py tests/test_row_lineage.py -m "not slow" -n 2 --dist loadfile
 
 test-slow: env $(VENV)/classes.jsa ## Run the tests that take more than half a minute each: together an hour
 	$(BIN)/python -m pytest tests -m slow -n 2 --dist loadfile --no-loadscope-reorder

@@ -1,6 +1,7 @@
 """Exploring: the history of a key, what differs, how the source was at a time; nothing is written."""
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import time
@@ -58,6 +59,31 @@ def test_a_key_tells_what_it_went_through(book):
     assert row_history.key_history(book, "public.t", ["99"]) == []
 
 
+def test_a_history_shows_each_changed_value_old_and_new(book):
+    events = row_history.key_history(book, "public.t", ["1"])
+    changed = row_history.changed_values(events)
+    assert [(c["operation"], c["column"], c.get("before"), c.get("after")) for c in changed] == [
+        ("update", "v", "a2", "a4"), ("update", "v", "a", "a2"), ("load", "(whole row)", None, None),
+    ]  # fmt: skip
+    assert row_history.told("public.t", ["1"], events).startswith("Key 1 of public.t: 3 events, the newest committed ")
+    gone = row_history.key_history(book, "public.t", ["3"])
+    assert row_history.changed_values(gone)[0]["operation"] == "delete"
+    assert row_history.told("public.t", ["3"], gone).endswith("It is deleted now.")
+
+
+def test_a_key_that_is_not_there_is_called_so(book):
+    assert row_history.told("public.t", ["99"], []).startswith("No kept snapshot has key 99 of public.t.")
+
+
+def test_the_recent_state_is_that_of_the_last_load_or_of_a_day_ago(book):
+    states = table_history.lineage(book.spark, book.name(book.specs["public.t"]))
+    load = next(s for s in states if s.kind == "load")
+    assert explore.state(book, "public.t", "recent").id == load.id
+    aged = [dataclasses.replace(s, committed_ms=s.committed_ms - 2 * explore.DAY_MS) for s in states[:-2]]
+    assert explore._recent([*aged, *states[-2:]]).id == aged[-1].id
+    assert explore._recent(states[-1:]).id == states[-1].id
+
+
 def test_the_rows_of_the_source_that_made_a_key_are_found(book):
     found = row_history.origin(book, "public.t", ["1"])
     assert [(r["file"], r["row"], r["operation"], r["v"], r["source_commit"]) for r in found] == [
@@ -92,7 +118,7 @@ def test_two_states_are_compared(book, module_world):
     found = explore.difference(book, "public.t", first.id, last.id)
     assert found.counts == {"inserted": 1, "updated": 2, "deleted": 1}
     assert {(r["change"], r["id"], r["before"], r["after"]) for r in found.sample} == {
-        ("inserted", 10, None, None), ("deleted", 3, "c", None), ("updated", 1, "a", "a4"), ("updated", 2, "b", "b again"),
+        ("inserted", 10, None, ""), ("deleted", 3, "v=c", None), ("updated", 1, "a", "a4"), ("updated", 2, "b", "b again"),
     }  # fmt: skip
     assert "1 inserted, 2 updated, 1 deleted" in repr(notebook_output.difference(found))
     by_time = explore.difference(book, "public.t", "2024-01-01 10:00:01", "2024-01-01 10:02", by="source")

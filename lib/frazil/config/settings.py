@@ -369,7 +369,9 @@ class ExploreSettings(Settings):
     table: str = parameter("", "The source table to look at closely; empty: the first that has rows.")
     key: list[str] = parameter([], "Key whose history to show, its values as texts; empty: one of the newest rows.")
     since: str = parameter(
-        "oldest", "Start of the comparison: a time (UTC), snapshot or tag, or the `oldest` kept state."
+        "recent",
+        "Start of the comparison: a time (UTC), snapshot or tag, the `oldest` kept state, or `recent`: the last load if it is "
+        "of the last day, else a day ago.",
     )
     until: str = parameter("newest", "End of the comparison: a time (UTC), snapshot or tag, or the `newest` state.")
     as_of: str = parameter("", "Show all tables as they were in the source at this time (UTC); empty: now.")

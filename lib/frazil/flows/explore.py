@@ -22,7 +22,14 @@ from frazil.lake.tables import TableState, read_table_state
 from frazil.report.latency import QUANTILES
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, Row
+
+
+DAY_MS = 86_400_000
+MOST_SHOWN = 120
+"""Characters of a whole row that a difference shows."""
 
 
 class ExploreError(FrazilError):
@@ -85,12 +92,13 @@ def _pending(book: Workbook, spec: TableSpec, base: TableState) -> tuple[int | N
 def state(book: Workbook, table: str, text: str | int, by: str = "lake") -> Snapshot:
     """Return the snapshot that a text means.
 
-    It is an id, a tag, `oldest`, `newest`, or a time by the `lake`'s clock or the `source`'s.
+    It is an id, a tag, `oldest`, `recent` (see `_recent`), `newest`, or a time by the `lake`'s clock or the `source`'s.
     """
     spec = spec_of(book, table)
     states = table_history.lineage(book.spark, book.name(spec))
-    if text in ("oldest", "newest"):
-        return states[0 if text == "oldest" else -1]
+    named = {"oldest": states[0], "recent": _recent(states), "newest": states[-1]}
+    if text in named:
+        return named[str(text)]
     tags = {
         r.name: r.snapshot_id for r in book.spark.sql(f"select name, snapshot_id from {book.name(spec)}.refs").collect()
     }
@@ -100,6 +108,14 @@ def state(book: Workbook, table: str, text: str | int, by: str = "lake") -> Snap
             return found
         raise ExploreError(f"{table}: snapshot {text} is not kept, or not of main", "take one that the notebook lists")
     return _at(table, states, instant(str(text)), by)
+
+
+def _recent(states: list[Snapshot]) -> Snapshot:
+    """Return the last load if it is of the last day before the newest state, else the last state before that day."""
+    day_before = states[-1].committed_ms - DAY_MS
+    loads = [s for s in states if s.kind == "load" and s.committed_ms >= day_before]
+    earlier = [s for s in states if s.committed_ms < day_before]
+    return (loads or earlier or states[:1])[-1]
 
 
 def _at(table: str, states: list[Snapshot], when: int, by: str) -> Snapshot:
@@ -125,7 +141,7 @@ def _at(table: str, states: list[Snapshot], when: int, by: str) -> Snapshot:
 
 @dataclass(frozen=True)
 class Changed:
-    """The differences between two states of a table; `sample` has a row per differing value with both sides."""
+    """The differences between two states of a table; `sample` has a row per differing value with both sides, or per row that is new or gone."""
 
     table: str
     since: Snapshot
@@ -167,13 +183,23 @@ def difference(
     some = marked.orderBy("change", *[identifier(k) for k in spec.key]).limit(show)
     rows = driver_rows(some).collect() if found else []
     marked.unpersist()  # not after an interrupt, which has closed the connection that this call needs
-    sample = [
-        {"change": r.change, **{k: r[k] for k in spec.key}, "column": c,
-         "before": r.old and r.old[c], "after": r.new and r.new[c]}
-        for r in rows for c in columns
-        if r.change != "updated" or repr(r.old[c]) != repr(r.new[c])
-    ]  # fmt: skip
+    sample = [line for r in rows for line in _lines(r, spec.key, columns)]
     return Changed(table, a, b, {w: found.get(w, 0) for w in ("inserted", "updated", "deleted")}, sample)
+
+
+def _lines(r: Row, key: Sequence[str], columns: list[str]) -> list[dict[str, Any]]:
+    """Return a line for each value that differs in a row; one for a whole row that is new or gone."""
+    facts = {"change": r.change, **{k: r[k] for k in key}}
+    if r.change == "updated":
+        changed = [c for c in columns if repr(r.old[c]) != repr(r.new[c])]
+        return [{**facts, "column": c, "before": r.old[c], "after": r.new[c]} for c in changed]
+    values = ", ".join(f"{c}={(r.new or r.old)[c]}" for c in columns if (r.new or r.old)[c] is not None)
+    sides = (None, _start(values)) if r.new else (_start(values), None)
+    return [{**facts, "column": "(whole row)", **dict(zip(("before", "after"), sides, strict=True))}]
+
+
+def _start(text: str) -> str:
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]} …"
 
 
 # --- a time of the source

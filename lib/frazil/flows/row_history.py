@@ -22,6 +22,8 @@ from frazil.lake import table_history
 from frazil.lake.table_history import Snapshot
 from frazil.lake.tables import format_of, read_table_state, require_table
 
+FACTS = ("operation", "committed", "snapshot", "source_commit", "files", "_file", "_pos", "_row_id")
+"""What `key_history` says of an event, beside the row's values."""
 MOST_MB = 1024
 """Maximum size of one commit's source files that are searched for a key."""
 
@@ -90,6 +92,33 @@ def key_history(book: Workbook, table: str, key: list[str]) -> list[dict[str, An
         if end:
             events.append({"operation": "delete", **_recorded(states, end)})
     return events[::-1]
+
+
+def changed_values(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the events of `key_history` as what changed, newest first: one row per changed value, old and new.
+
+    A load, an insert and a delete are one row.
+    """
+    rows = []
+    for event, older in zip(events, [*events[1:], {}], strict=True):
+        facts = {name: event[name] for name in ("operation", "committed", "source_commit")}
+        values = {c: v for c, v in event.items() if c not in FACTS}
+        changed = [c for c in values if repr(values[c]) != repr(older.get(c))] if event["operation"] == "update" else []
+        rows += [{**facts, "column": c, "before": older.get(c), "after": values[c]} for c in changed]
+        rows += [{**facts, "column": "(whole row)"}] if not changed else []
+    return rows
+
+
+def told(table: str, key: list[str], events: list[dict[str, Any]]) -> str:
+    """Say how many versions a key has, or that it is in no kept snapshot."""
+    of = f"key {', '.join(map(str, key))} of {table}"
+    if not key:
+        return f"{table} has no key, or no row to take one from: set the parameter `key`."
+    if not events:
+        return f"No kept snapshot has {of}. Are its values in the order of the spec's key? An older snapshot may have had it."
+    newest, count = events[0], len(events)
+    state = "It is deleted now." if newest["operation"] == "delete" else "The row is there now."
+    return f"{of[0].upper()}{of[1:]}: {count} event{'s' * (count > 1)}, the newest committed {newest['committed']}. {state}"
 
 
 def _recorded(states: list[Snapshot], s: Snapshot | None) -> dict[str, Any]:

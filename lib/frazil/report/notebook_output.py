@@ -323,7 +323,7 @@ def difference(found: Changed) -> Summary:
     return Summary(GOOD if counts else STILL, f"{found.table}: {text}", Rows(found.sample))
 
 
-def sentence(text: str, rows: Sequence[dict[str, Any]] = (), *columns: str) -> Summary:
+def sentence(text: str, rows: Sequence[dict[str, Any]] | Grid = (), *columns: str) -> Summary:
     """Show a sentence that was computed from data, and the rows of the data."""
     return Summary(STILL, text, rows, columns)
 
