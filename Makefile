@@ -20,8 +20,8 @@ $(VENV)/.ready: lib/pyproject.toml
 demo: env ## Run the whole workbook on an embedded database; prove that source and lake are equal
 	@$(BIN)/python -m frazil_demo.run
 
-lab: env ## Open the notebooks in JupyterLab
-	$(BIN)/jupyter lab --notebook-dir=notebooks --ip=127.0.0.1 $(if $(filter 0,$(shell id -u)),--allow-root)
+lab: env ## Open copies of the notebooks in JupyterLab
+	$(BIN)/frazil lab
 
 test: env lint spark35-env aws-env $(VENV)/classes.jsa ## Run all tests but the slow ones, two files at a time, on both Spark lines
 	$(BIN)/python -m pytest tests -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder

@@ -19,6 +19,7 @@ from frazil.report.runs import EXIT_CODES, FAILED, outcome_of
 COMMANDS = {
     "init": "write params/ for a source and its DMS task",
     "plan": "show what a run would do to each table, and change nothing",
+    "lab": "open copies of the notebooks in JupyterLab",
     "run": "run a notebook and store its result",
     "index": "write the page about all runs again",
     "check": "report tables that are late, and runs that are missing",
@@ -32,7 +33,7 @@ COMMANDS = {
     "down": "list what an environment has created, then delete it",
 }
 
-WITHOUT_ENV = ("schema", "bundle")
+WITHOUT_ENV = ("schema", "bundle", "lab")
 """Commands that concern no single environment."""
 
 

@@ -332,9 +332,12 @@ def get_spark(settings: Settings, say: Callable[[str], None] = print) -> SparkSe
     redaction.hide_credentials(settings)
     found, own = SparkSession.getActiveSession(), f"spark.sql.catalog.{settings.catalog}"
     conf = {**catalog_conf(settings), **{k: v for k, v in settings.spark_options.items() if k.startswith(f"{own}.")}}
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if shell and not found:
+        say("starting Spark …")
     spark = session_for(found or _build(settings, say), settings.catalog, conf, built=found is None)
     spark.sparkContext.setLogLevel("ERROR")
-    if shell := getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)():
+    if shell:
         shell.events.register("post_run_cell", _end_interrupted)  # registered only once
     logging.getLogger("SQLQueryContextLogger").setLevel(
         logging.CRITICAL

@@ -86,6 +86,11 @@ def _pending(book: Workbook, spec: TableSpec, base: TableState) -> tuple[int | N
         return None, None, e.problem
 
 
+def query(book: Workbook, sql: str, show: int = 100) -> list[dict[str, Any]]:
+    """Return the first rows of a query on the lake, with dates and times as texts."""
+    return [row.asDict() for row in driver_rows(book.spark.sql(sql).limit(show)).collect()]
+
+
 # --- two states
 
 

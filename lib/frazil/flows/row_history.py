@@ -23,7 +23,7 @@ from frazil.lake.table_history import Snapshot
 from frazil.lake.tables import format_of, read_table_state, require_table
 
 FACTS = ("operation", "committed", "snapshot", "source_commit", "files", "_file", "_pos", "_row_id")
-"""What `key_history` says of an event, beside the row's values."""
+"""What `key_history` says of an event, besides the values of the row."""
 MOST_MB = 1024
 """Maximum size of one commit's source files that are searched for a key."""
 

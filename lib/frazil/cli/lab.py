@@ -1,0 +1,89 @@
+"""`frazil lab`: open copies of the notebooks in JupyterLab, beginning with a start page."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from frazil.config.settings import find_params
+from frazil.errors import FrazilError
+from frazil.report.render import render
+
+PAGE, COPIED = "start.ipynb", ".copied.json"
+NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+"""The notebooks that are installed with Frazil."""
+
+
+class LabError(FrazilError):
+    """JupyterLab cannot be opened."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("jupyter", nargs="*", help="options of `jupyter lab`, after --")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Copy the notebooks to `runs/lab`, and become JupyterLab with the checkout as its root."""
+    program = shutil.which("jupyter", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    if not program:
+        raise LabError("JupyterLab is not installed", "pip install 'frazil[workbook]'")
+    root = find_params().parent
+    there = root / "notebooks"
+    for line in copies(there if there.is_dir() else NOTEBOOKS, root / "runs/lab"):
+        print(line)
+    as_root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    start = f"--LabApp.default_url=/lab/tree/runs/lab/{PAGE}"
+    sys.stdout.flush()
+    os.execv(program, [program, "lab", f"--notebook-dir={root}", "--ip=127.0.0.1", start, *as_root, *options.jupyter])
+
+
+def copies(notebooks: Path, folder: Path) -> list[str]:
+    """Bring a folder's copies of notebooks up to date, and its start page; return what should be known.
+
+    A copy that was edited stays. Where its original is newer, the new one is written as `NAME.new.ipynb`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    noted = folder / COPIED
+    known = json.loads(noted.read_text(encoding="utf-8")) if noted.exists() else {}
+    told = []
+    for file in sorted(notebooks.glob("0*.ipynb")):
+        text, copy = _relocated(file.read_text(encoding="utf-8")), folder / file.name
+        edited = copy.exists() and _digest(copy.read_text(encoding="utf-8")) != known.get(file.name)
+        if edited and known.get(file.name) != _digest(text):
+            copy = copy.with_suffix(".new.ipynb")
+            told.append(f"{file.name} is newer than your copy in {folder}, which you edited: see {copy.name}")
+        if not edited or copy.suffixes[0] == ".new":
+            copy.write_text(text, encoding="utf-8")
+        known[file.name] = _digest(text)
+    noted.write_text(json.dumps(known, indent=1), encoding="utf-8")
+    (folder / PAGE).write_text(_start_page(), encoding="utf-8")
+    return told
+
+
+def _relocated(text: str) -> str:
+    """Let relative links of a notebook hold in `runs/lab`, one folder further down."""
+    return text.replace("](../", "](../../")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _start_page() -> str:
+    """Return the start page, a notebook with one cell of Markdown."""
+    cell = {
+        "cell_type": "markdown",
+        "id": "start",
+        "metadata": {},
+        "source": render("start.md.j2").splitlines(keepends=True),
+    }
+    kernel = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+    return json.dumps(
+        {"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}, indent=1
+    )
