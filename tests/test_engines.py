@@ -10,12 +10,18 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 import aws_emulator
 import trino_server
+from frazil.cli.commands import main
 from frazil.config import jars
-from frazil.config.settings import resolve
+from frazil.config.settings import ParameterError, resolve
+from frazil.config.validation import checked
+from frazil.config.warehouse_entries import WarehouseEntries
+from frazil.config.warehouses import Warehouse
 from frazil.lake import pyiceberg_catalog
+from frazil.warehouses.family import family
 from helpers import D, I, U, World
 from rest_catalog import RestCatalog
 
@@ -23,6 +29,7 @@ pytestmark = [pytest.mark.engines, pytest.mark.spark]
 LIB = Path(jars.__file__).parent.parent.parent
 TABLES = {"v2": ["athena"], "v2_partitions": ["athena"], "v3": ["spark"], "v3_partitions": ["spark"]}
 """The tables, and the query engines for which they are made: these decide the format."""
+WAREHOUSE = {"engine": "trino", "database": "glue", "region": aws_emulator.REGION}
 EXPECTED = {n: f"v{n}" for n in range(40) if n not in (3, 5)} | {4: "new", 6: "newer", 100: "x"}
 WORK = """
 import json, sys
@@ -117,14 +124,14 @@ def work(world: World, step: str, tables: dict) -> None:
 @pytest.fixture(scope="module")
 def trino(aws, lake, tmp_path_factory):
     """Trino with two catalogs, `glue` and `rest`; yield its port."""
-    s3 = {
-        "fs.native-s3.enabled": "true", "s3.endpoint": aws, "s3.region": aws_emulator.REGION, "s3.path-style-access": "true",
-        "s3.aws-access-key": aws_emulator.ACCOUNT, "s3.aws-secret-key": "test",
+    here = {
+        "s3.endpoint": aws, "s3.path-style-access": "true", "s3.aws-access-key": aws_emulator.ACCOUNT, "s3.aws-secret-key": "test",
     }  # fmt: skip
-    glue = {
-        "iceberg.catalog.type": "glue", "hive.metastore.glue.region": aws_emulator.REGION, "hive.metastore.glue.endpoint-url": aws,
-        "hive.metastore.glue.aws-access-key": aws_emulator.ACCOUNT, "hive.metastore.glue.aws-secret-key": "test", **s3,
-    }  # fmt: skip
+    keys = {"hive.metastore.glue.aws-access-key": aws_emulator.ACCOUNT, "hive.metastore.glue.aws-secret-key": "test"}
+    w = Warehouse("trino", "w", checked(WarehouseEntries, WAREHOUSE, "test", ParameterError))
+    (ours,) = family(w).files(w).values()
+    glue = {**ours, "hive.metastore.glue.endpoint-url": aws, **keys, **here}
+    s3 = {"fs.native-s3.enabled": "true", "s3.region": aws_emulator.REGION, **here}
     folder = tmp_path_factory.mktemp("trino")
     with OfGlue(folder, lake[1]) as rest:
         given = {"iceberg.catalog.type": "rest", "iceberg.rest-catalog.uri": rest.uri, **s3}
@@ -154,6 +161,24 @@ def test_the_tables_have_the_forms_of_deletes_that_are_to_be_read(lake, table):
 @pytest.mark.parametrize("table", TABLES)
 def test_trino_returns_the_same_rows(trino, catalog, table):
     assert sorted(map(tuple, ask(trino, f"SELECT id, v FROM {catalog}.app.{table}"))) == sorted(EXPECTED.items())
+
+
+def test_frazil_reads_back_that_trino_serves_the_newest_state_without_a_refresh(lake, trino, monkeypatch, capsys):
+    world, catalog = lake
+    file = world.root / "params/w.yml"
+    text = file.read_text()
+    options = {"host": "127.0.0.1", "port": trino, "user": "frazil"}
+    file.write_text(yaml.safe_dump({**yaml.safe_load(text), "warehouses": {"live": {**WAREHOUSE, "options": options}}}))
+    try:
+        assert main(["warehouse", "apply", "--env", "w"]) == 0
+        assert main(["warehouse", "check", "--env", "w"]) == 0
+        told = capsys.readouterr().out
+        assert [f"live: public.{t}: served" in told for t in TABLES] == [True] * 4
+        rows = catalog.load_table("ops.served").scan().to_arrow().to_pylist()
+        newest = {f"lake.app.{t}": catalog.load_table(f"app.{t}").current_snapshot().snapshot_id for t in TABLES}
+        assert {r["name"].replace("`", ""): r["snapshot_id"] for r in rows} == newest
+    finally:
+        file.write_text(text)
 
 
 @pytest.mark.parametrize("reader", ["pyiceberg", "polars"])

@@ -57,7 +57,16 @@ def stage_name(stage: str) -> str:
 
 def after_commit(stages: Iterable[str]) -> list[str]:
     """Return those stages that begin with the lake's commit, in order: another engine, then the warehouses."""
-    return sorted(s for s in stages if s == "commit_to_visible" or s.startswith(SERVED_BY))
+    found = [s for s in stages if s == "commit_to_visible" or s.startswith(SERVED_BY)]
+    return sorted(found, key=lambda s: (s != "commit_to_visible", s))
+
+
+def stage_rows(a: Analysis) -> list[dict[str, Any]]:
+    """Return the percentiles of each stage, with its words, in the order in which a change passes them; the total is last."""
+    rows = a.percentiles("stage").round(2).set_index("stage").to_dict("index")
+    until_commit = [s for s in STAGES if s != "commit_to_visible"]
+    order = [s for s in (*until_commit, *after_commit(rows), TOTAL) if s in rows]
+    return [{"stage": stage_name(s), **rows[s]} for s in order]
 
 
 def shares(points: Sequence[float]) -> tuple[float, ...]:
