@@ -106,7 +106,7 @@ class Pipeline:
     def job(self, arguments: dict) -> dict:
         """Run a job to its end."""
         process = self.started(arguments)
-        told = process.communicate(timeout=200)[0]
+        told = process.communicate(timeout=400)[0]
         self.jobs.append((arguments["Name"], process.returncode))
         if process.returncode:
             raise JOB_FAILED
@@ -117,7 +117,7 @@ class Pipeline:
         """Kill a job with all its processes as soon as it has committed to a table."""
         before, process = self.commits(), self.started(arguments)
         threading.Thread(target=process.communicate, daemon=True).start()
-        until = time.monotonic() + 100
+        until = time.monotonic() + 300
         while self.commits() == before:
             assert process.poll() is None and time.monotonic() < until, "the job ended before it could be killed"
             time.sleep(0.02)
@@ -154,10 +154,10 @@ def lived(tmp_path_factory):
         patch.chdir(tmp_path_factory.mktemp("elsewhere"))
         here = Pipeline(url, tmp_path_factory.mktemp("whole"), patch)
         tasks = services(Setup=here.job, FullLoad=here.job, Changes=here.changes("killed", "job", "longer_than_visible"), QueueDepth=here.looks(60, 60, -40))  # fmt: skip
-        first = run(url, here.graph(MaxPasses="6", SweepEvery="900"), tasks, limit_s=200)
+        first = run(url, here.graph(MaxPasses="6", SweepEvery="900"), tasks, limit_s=900)
         handed = first.arguments("ContinueAsNew")[0]["Input"] if first.status == "SUCCEEDED" else {}
         tasks = services(Changes=here.job, QueueDepth=here.looks(-40))
-        second = run(url, here.graph(MaxPasses="4", SweepEvery="2"), tasks, handed, limit_s=100)
+        second = run(url, here.graph(MaxPasses="4", SweepEvery="2"), tasks, handed, limit_s=400)
         yield here, first, second
 
 
