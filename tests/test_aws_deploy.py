@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import subprocess
+import time
 from pathlib import Path
 from textwrap import dedent
 
@@ -258,6 +259,36 @@ def test_what_still_has_the_tag_after_down_is_named(prod, url, capsys):
     refused(capsys, "still there with the tag of prod", "left-behind", "delete them in the console")
     sqs.delete_queue(QueueUrl=left)
     assert frazil("down", "--yes") == runs.OK
+
+
+def test_status_shows_the_newest_runs_by_their_records_and_the_lag_of_the_tables(prod, url, capsys, monkeypatch):
+    (find_params() / "e.json").write_text('{"S3Settings": {"CsvNullValue": "", "TimestampColumnName": "ts"}}')
+    frazil("up", "--yes")
+    capsys.readouterr()
+    frazil("status")
+    shown = capsys.readouterr().out
+    assert "no run yet" in shown and "lag public.t: unknown: table shop.t does not exist" in shown
+    records = [
+        {"notebook": "00_setup", "began": 0, "outcome": "ok", "seconds": 20.4}, {"notebook": "01_full_load", "began": 3600, "outcome": "ok", "seconds": 31, "rows": 12_000},
+        {"notebook": "02_cdc_merge", "began": 7200, "outcome": "some tables failed", "seconds": 9, "cause": "app.t: it broke\nmore"},
+        {"notebook": "02_cdc_merge", "began": 10_800, "outcome": "ok", "seconds": 8, "rows": 7, "worst_lag_s": 41.2},
+    ]  # fmt: skip
+    s3 = client("s3", url)
+    for number, record in enumerate(records):
+        s3.put_object(Bucket="work-bucket", Key=f"frazil/prod/runs/r{number}/run.json", Body=json.dumps(record))
+        s3.put_object(Bucket="work-bucket", Key=f"frazil/prod/runs/r{number}/out.ipynb", Body=b"{}")
+        time.sleep(1.1)  # the times of objects have whole seconds
+    rows = [{"table": "public.t", "pending": 3, "lag_s": 71.0, "problem": "", "cure": ""}, {"table": "public.u", "pending": 0, "lag_s": 0.0, "problem": "", "cure": ""}]  # fmt: skip
+    monkeypatch.setattr("frazil.flows.lateness.lateness", lambda book: rows)
+    frazil("status")
+    shown = capsys.readouterr().out.splitlines()
+    assert [line for line in shown if line.startswith(("run ", "lag"))] == [
+        "run 02_cdc_merge of 1970-01-01 03:00:00 UTC: ok, 8 s, 7 row(s), source to lake in at most 41 s",
+        "run 02_cdc_merge of 1970-01-01 02:00:00 UTC: some tables failed, 9 s: app.t: it broke",
+        "run 01_full_load of 1970-01-01 01:00:00 UTC: ok, 31 s, 12,000 row(s)",
+        "lag public.t: 3 file(s), the oldest for 71 s", "lag: nothing waits for 1 table(s)",
+    ]  # fmt: skip
+    frazil("down", "--yes")
 
 
 # --- what is refused

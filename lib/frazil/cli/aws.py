@@ -16,6 +16,7 @@ from frazil.aws.watch import progress
 from frazil.cli import aws_job, bundle
 from frazil.config.private_files import open_runs
 from frazil.config.settings import find_params, resolve
+from frazil.errors import FrazilError
 from frazil.report import runs
 
 ACTIONS = {
@@ -228,9 +229,26 @@ def _status(deployment: Deployment, options: argparse.Namespace) -> int:
     cloud = Cloud(deployment.settings.region)
     cloud.identity()
     lines, healthy = progress(cloud, deployment)
-    for line in lines:
+    for line in [*lines, *_lag(deployment.settings.env)]:
         print(line)
     return runs.OK if healthy else runs.BREACH
+
+
+def _lag(env: str) -> list[str]:
+    """Return lines about what waits in the source after the tables' positions."""
+    from frazil.flows.lateness import lateness
+    from frazil.flows.workbook import Workbook
+
+    try:
+        rows = lateness(Workbook(resolve("operate", {"env": env}).settings, lambda text: None))
+    except FrazilError as e:
+        return [f"lag: unknown: {e.problem}"]
+    behind = [
+        f"lag {r['table']}: {r['pending']} file(s), the oldest for {r['lag_s']:,.0f} s" for r in rows if r["pending"]
+    ]
+    unknown = [f"lag {r['table']}: unknown: {r['problem']}" for r in rows if r["problem"]]
+    fresh = len(rows) - len(behind) - len(unknown)
+    return [*behind, *unknown, *([f"lag: nothing waits for {fresh} table(s)"] if fresh else [])]
 
 
 _ACTIONS: dict[str, Callable[[Deployment, argparse.Namespace], int]] = {
