@@ -193,7 +193,7 @@ def test_glue_runs_the_jobs_by_a_job_that_up_makes_and_down_deletes(prod, url, k
     assert frazil("up", "--yes") == runs.OK
     assert made(url) >= {"GlueJob", "JobRole", "JobPolicy"} and "Application" not in made(url)
     job = client("glue", url).get_job(JobName="frazil-prod")["Job"]
-    assert (job["GlueVersion"], job["Command"]["Name"], job["NumberOfWorkers"]) == ("5.1", "glueetl", 3)
+    assert (job["GlueVersion"], job["Command"]["Name"], int(job["NumberOfWorkers"])) == ("5.1", "glueetl", 3)
     sent = {f"s3://work-bucket/{o['Key']}" for o in client("s3", url).list_objects_v2(Bucket="work-bucket")["Contents"]}
     named = {job["Command"]["ScriptLocation"], *(job["DefaultArguments"][f"--{n}-archive"] for n in ("packages", "workbook"))}  # fmt: skip
     assert named == sent, "the job names the archives that were sent"
@@ -202,6 +202,11 @@ def test_glue_runs_the_jobs_by_a_job_that_up_makes_and_down_deletes(prod, url, k
     assert frazil("start") == runs.OK
     assert (
         frazil("status") in (runs.OK, runs.BREACH) and "stack frazil-prod: CREATE_COMPLETE" in capsys.readouterr().out
+    )
+    prod(engine="emr-serverless")
+    assert frazil("up", "--yes") == runs.OK
+    assert "GlueJob" not in made(url) and client("glue", url).get_jobs()["Jobs"] == [], (
+        "another engine changes the stack"
     )
     assert frazil("down", "--yes") == runs.OK and remains(url) == {}
 

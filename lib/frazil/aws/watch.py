@@ -9,6 +9,7 @@ from typing import Any
 from frazil.aws import stack
 from frazil.aws.cloud import Cloud, explained
 from frazil.aws.deployment import AwsError, Deployment
+from frazil.config.aws_calls import describe_task
 
 SHOWN = 3
 """How many executions, and how many runs, are shown."""
@@ -52,18 +53,17 @@ def _queue(cloud: Cloud, url: str) -> str:
 
 def _task(cloud: Cloud, deployment: Deployment) -> list[str]:
     """Return a line about the DMS task; none if no task is named."""
-    arn = deployment.settings.replication_task
-    if ":task:" not in arn:
+    if not (arn := deployment.settings.replication_task):
         return []
     try:
         with explained("DMS"):
-            filters = [{"Name": "replication-task-arn", "Values": [arn]}]
-            answer = cloud.client("dms").describe_replication_tasks(Filters=filters, WithoutSettings=True)
-        task = answer["ReplicationTasks"][0]
-    except (AwsError, LookupError) as e:
-        return [f"DMS task: unknown: {getattr(e, 'problem', e)}"]
-    loaded = task.get("ReplicationTaskStats", {}).get("FullLoadProgressPercent", "?")
-    errored = task.get("ReplicationTaskStats", {}).get("TablesErrored", 0)
+            task = describe_task(cloud.client("dms"), arn)
+    except AwsError as e:
+        return [f"DMS task: unknown: {e.problem}"]
+    if task is None:
+        return ["DMS task: DMS does not know it, or it has never been started"]
+    stats = task.get("ReplicationTaskStats") or task.get("ReplicationStats") or {}
+    loaded, errored = stats.get("FullLoadProgressPercent", "?"), stats.get("TablesErrored", 0)
     return [f"DMS task: {task.get('Status')}, {loaded} % loaded, {errored} table(s) with errors"]
 
 

@@ -10,10 +10,11 @@ from io import BytesIO
 from pathlib import Path
 
 from frazil.aws import definition, stack
-from frazil.aws.cloud import Cloud, code_of, explained
+from frazil.aws.cloud import Cloud, explained
 from frazil.aws.deployment import OLDEST_PYTHON, AwsError, Deployment
 from frazil.aws.watch import progress
 from frazil.cli import aws_job, bundle
+from frazil.config.aws_calls import code_of
 from frazil.config.private_files import open_runs
 from frazil.config.settings import find_params, resolve
 from frazil.errors import FrazilError
