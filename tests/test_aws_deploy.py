@@ -399,6 +399,17 @@ def test_a_quota_and_denied_access_have_their_remedies():
                 stack.state(cloud, "frazil-prod")
 
 
+def test_down_stops_the_application_that_up_made_and_no_other(prod, url, known_types, monkeypatch, capsys):
+    stopped: list[str] = []
+    monkeypatch.setattr(stack, "stop_application", lambda cloud, application: stopped.append(application))
+    frazil("up", "--yes")  # with an application of somebody else
+    prod(engine="glue", application="")
+    assert frazil("down", "--yes") == runs.OK and stopped == []
+    prod(application="")
+    assert frazil("up", "--yes") == runs.OK
+    assert frazil("down", "--yes") == runs.OK and len(stopped) == 1
+
+
 def test_a_running_application_is_stopped_before_it_is_deleted():
     cloud = Cloud(REGION)
     emr = boto3.client("emr-serverless", region_name=REGION, aws_access_key_id="a", aws_secret_access_key="b")

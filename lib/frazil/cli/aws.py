@@ -196,7 +196,7 @@ def _down(deployment: Deployment, options: argparse.Namespace) -> int:
         return runs.OK if there or keys else runs.NOTHING
     stack.stop(cloud, at_work)
     if there:
-        if found.get("Application") and not deployment.settings.application:
+        if found.get("Application"):
             stack.stop_application(cloud, found["Application"])
         stack.delete_stack(cloud, deployment, lambda text: print(text, flush=True))
     stack.delete_objects(cloud, deployment.artifacts, keys)
