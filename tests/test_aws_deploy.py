@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import subprocess
+import time
 from pathlib import Path
 from textwrap import dedent
 
@@ -192,7 +193,7 @@ def test_glue_runs_the_jobs_by_a_job_that_up_makes_and_down_deletes(prod, url, k
     assert frazil("up", "--yes") == runs.OK
     assert made(url) >= {"GlueJob", "JobRole", "JobPolicy"} and "Application" not in made(url)
     job = client("glue", url).get_job(JobName="frazil-prod")["Job"]
-    assert (job["GlueVersion"], job["Command"]["Name"], job["NumberOfWorkers"]) == ("5.1", "glueetl", 3)
+    assert (job["GlueVersion"], job["Command"]["Name"], int(job["NumberOfWorkers"])) == ("5.1", "glueetl", 3)
     sent = {f"s3://work-bucket/{o['Key']}" for o in client("s3", url).list_objects_v2(Bucket="work-bucket")["Contents"]}
     named = {job["Command"]["ScriptLocation"], *(job["DefaultArguments"][f"--{n}-archive"] for n in ("packages", "workbook"))}  # fmt: skip
     assert named == sent, "the job names the archives that were sent"
@@ -201,6 +202,11 @@ def test_glue_runs_the_jobs_by_a_job_that_up_makes_and_down_deletes(prod, url, k
     assert frazil("start") == runs.OK
     assert (
         frazil("status") in (runs.OK, runs.BREACH) and "stack frazil-prod: CREATE_COMPLETE" in capsys.readouterr().out
+    )
+    prod(engine="emr-serverless")
+    assert frazil("up", "--yes") == runs.OK
+    assert "GlueJob" not in made(url) and client("glue", url).get_jobs()["Jobs"] == [], (
+        "another engine changes the stack"
     )
     assert frazil("down", "--yes") == runs.OK and remains(url) == {}
 
@@ -258,6 +264,36 @@ def test_what_still_has_the_tag_after_down_is_named(prod, url, capsys):
     refused(capsys, "still there with the tag of prod", "left-behind", "delete them in the console")
     sqs.delete_queue(QueueUrl=left)
     assert frazil("down", "--yes") == runs.OK
+
+
+def test_status_shows_the_newest_runs_by_their_records_and_the_lag_of_the_tables(prod, url, capsys, monkeypatch):
+    (find_params() / "e.json").write_text('{"S3Settings": {"CsvNullValue": "", "TimestampColumnName": "ts"}}')
+    frazil("up", "--yes")
+    capsys.readouterr()
+    frazil("status")
+    shown = capsys.readouterr().out
+    assert "no run yet" in shown and "lag public.t: unknown: table shop.t does not exist" in shown
+    records = [
+        {"notebook": "00_setup", "began": 0, "outcome": "ok", "seconds": 20.4}, {"notebook": "01_full_load", "began": 3600, "outcome": "ok", "seconds": 31, "rows": 12_000},
+        {"notebook": "02_cdc_merge", "began": 7200, "outcome": "some tables failed", "seconds": 9, "cause": "app.t: it broke\nmore"},
+        {"notebook": "02_cdc_merge", "began": 10_800, "outcome": "ok", "seconds": 8, "rows": 7, "worst_lag_s": 41.2},
+    ]  # fmt: skip
+    s3 = client("s3", url)
+    for number, record in enumerate(records):
+        s3.put_object(Bucket="work-bucket", Key=f"frazil/prod/runs/r{number}/run.json", Body=json.dumps(record))
+        s3.put_object(Bucket="work-bucket", Key=f"frazil/prod/runs/r{number}/out.ipynb", Body=b"{}")
+        time.sleep(1.1)  # the times of objects have whole seconds
+    rows = [{"table": "public.t", "pending": 3, "lag_s": 71.0, "problem": "", "cure": ""}, {"table": "public.u", "pending": 0, "lag_s": 0.0, "problem": "", "cure": ""}]  # fmt: skip
+    monkeypatch.setattr("frazil.flows.lateness.lateness", lambda book: rows)
+    frazil("status")
+    shown = capsys.readouterr().out.splitlines()
+    assert [line for line in shown if line.startswith(("run ", "lag"))] == [
+        "run 02_cdc_merge of 1970-01-01 03:00:00 UTC: ok, 8 s, 7 row(s), source to lake in at most 41 s",
+        "run 02_cdc_merge of 1970-01-01 02:00:00 UTC: some tables failed, 9 s: app.t: it broke",
+        "run 01_full_load of 1970-01-01 01:00:00 UTC: ok, 31 s, 12,000 row(s)",
+        "lag public.t: 3 file(s), the oldest for 71 s", "lag: nothing waits for 1 table(s)",
+    ]  # fmt: skip
+    frazil("down", "--yes")
 
 
 # --- what is refused
@@ -361,6 +397,17 @@ def test_a_quota_and_denied_access_have_their_remedies():
             answers.add_client_error("describe_stacks", code, "no")
             with pytest.raises(AwsError, match=f"(?s){code}.*{cure}"):
                 stack.state(cloud, "frazil-prod")
+
+
+def test_down_stops_the_application_that_up_made_and_no_other(prod, url, known_types, monkeypatch, capsys):
+    stopped: list[str] = []
+    monkeypatch.setattr(stack, "stop_application", lambda cloud, application: stopped.append(application))
+    frazil("up", "--yes")  # with an application of somebody else
+    prod(engine="glue", application="")
+    assert frazil("down", "--yes") == runs.OK and stopped == []
+    prod(application="")
+    assert frazil("up", "--yes") == runs.OK
+    assert frazil("down", "--yes") == runs.OK and len(stopped) == 1
 
 
 def test_a_running_application_is_stopped_before_it_is_deleted():

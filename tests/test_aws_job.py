@@ -79,7 +79,7 @@ def test_a_job_fails_if_a_retry_may_cure_it_and_keeps_its_messages_then(tmp_path
 
     def run(argv: list[str]) -> int:
         assert argv == ["run", notebook, "--env", "w"]
-        for file in (f"{name}/run.json", f"{name}/out.ipynb", "index/t/segment", ".lock"):
+        for file in (f"{name}/run.json", f"{name}/out.ipynb", "index/t/segment", "index.html", ".lock"):
             (tmp_path / "runs/w" / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / "runs/w" / file).write_text("{}")
         client("sqs", url).send_message(QueueUrl=queue, MessageBody="came meanwhile", MessageGroupId="files")
@@ -92,7 +92,7 @@ def test_a_job_fails_if_a_retry_may_cure_it_and_keeps_its_messages_then(tmp_path
     )
     assert waiting(url, queue) == 1 + left, "the message that came meanwhile stays"
     assert {f"{name}/run.json", f"{name}/out.ipynb"} <= set(kept(url))
-    assert not [n for n in kept(url) if "segment" in n or "lock" in n]
+    assert not [n for n in kept(url) if "index" in n or "lock" in n]
 
 
 def test_on_glue_a_job_unpacks_its_archives_for_itself_and_for_its_kernel(tmp_path, monkeypatch, url, queue):

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -100,6 +101,24 @@ def test_the_library_is_imported_from_a_zip(tmp_path):
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env={"PYTHONPATH": "frazil.zip", "PATH": "/usr/bin:/bin"})  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert int(ran.stdout.split()[0]) > 80 and "frazil.zip" in ran.stdout and "&lt;b&gt;</td>" in ran.stdout
+
+
+def test_the_first_cell_shows_nothing():
+    for notebook in ("setup", "full_load", "cdc_merge", "maintenance", "latency", "explore"):
+        assert Livy().run(cells(notebook)[0]) == ""
+
+
+def test_the_policy_of_the_page_allows_what_jobs_of_the_deployment_may_do():
+    """But for its queue, logs, runs on S3, and DMS."""
+
+    def allowed(statements: list[dict]) -> set[str]:
+        given = [s["Action"] for s in statements]
+        return {a for action in given for a in ([action] if isinstance(action, str) else action)}
+
+    page = (ROOT / "lib/docs/emr-studio.md").read_text()
+    (policy,) = [json.loads(t) for t in re.findall(r"```json\n(.*?)```", page, re.S) if '"Version"' in t]
+    (template,) = re.findall(r"  JobPolicy:\n.*?- Sid: Queue", (ROOT / "lib/frazil/aws/stack.yml").read_text(), re.S)
+    assert allowed(policy["Statement"]) == set(re.findall(r"(?:s3|glue):[A-Z]\w+", template))
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda f: f.name)

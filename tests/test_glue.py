@@ -1,14 +1,17 @@
 """Tables in AWS Glue and S3 Tables off EMR, on MiniStack: written by Spark, and read without it."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 import aws_emulator
 from frazil.cli import main
+from frazil.cli.aws import _lag
 from frazil.config import jars
 from frazil.config.settings import Settings, resolve
 from frazil.config.spark_session import needs_s3
@@ -20,8 +23,8 @@ from frazil.report import runs
 from helpers import U, World
 
 LIB = Path(jars.__file__).parent.parent.parent
-S3_FILES = "org.apache.iceberg.aws.s3.S3FileIO"
-GLUE = {"type": "glue", "warehouse": "s3://lake/tables", "io-impl": S3_FILES}
+EXAMPLE = yaml.safe_load((LIB.parent / "params/aws-glue.yml").read_text())["common"]["catalog_options"]
+GLUE = {**EXAMPLE, "warehouse": "s3://lake/tables"}
 WORK = """
 import sys
 from frazil.config.settings import resolve
@@ -65,8 +68,11 @@ def test_spark_writes_tables_in_glue_that_the_commands_read_without_it(aws, tmp_
     assert pending_work.nothing_pending(book)["public.t"]["status"] == "unchanged"
     assert main(["run", "02_cdc_merge", "--env", "w"]) == runs.NOTHING
     assert main(["check", "--env", "w"]) == runs.OK, capsys.readouterr()
+    assert _lag("w") == ["lag: nothing waits for 1 table(s)"]
     world.changes("t", U(2, "newer"), name="20260101-000002000.csv")
     assert pending_work.nothing_pending(book) is None
+    (line,) = _lag("w")
+    assert re.fullmatch(r"lag public\.t: 1 file\(s\), the oldest for [\d,]+ s", line), line
     assert main(["down", "--env", "w"]) == runs.OK
     assert "table app.t" in capsys.readouterr().out
     assert main(["down", "--env", "w", "--yes"]) == runs.OK

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
 from frazil.aws.deployment import AwsError
+from frazil.config import aws_calls
 
 CURES = {
     "AccessDenied": "allow the action that it names, or log in as another role",
@@ -49,25 +49,6 @@ class Cloud:
             return [entry for page in pages for entry in page.get(key, ())]
 
 
-@contextmanager
-def explained(what: str) -> Iterator[None]:
+def explained(what: str) -> AbstractContextManager[None]:
     """Turn what boto3 raises into an AwsError that names the cause and the remedy."""
-    try:
-        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
-    except ImportError:
-        raise AwsError("boto3 is not installed", "pip install 'frazil[workbook]'") from None
-    try:
-        yield
-    except (NoCredentialsError, PartialCredentialsError):
-        raise AwsError("no AWS credentials were found", "log in: aws configure sso, or set AWS_PROFILE") from None
-    except ClientError as e:
-        code, message = e.response["Error"]["Code"], e.response["Error"]["Message"]
-        cure = next((cure for start, cure in CURES.items() if code.startswith(start)), "correct what it names")
-        raise AwsError(f"{what}: {code}: {message}", cure) from None
-    except BotoCoreError as e:
-        raise AwsError(f"{what}: {e}", "check the region and the network, and run again") from None
-
-
-def code_of(error: Exception) -> str:
-    """Return the code of an error of AWS."""
-    return getattr(error, "response", {}).get("Error", {}).get("Code", "")
+    return aws_calls.explained(AwsError, what, CURES)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from frazil.aws import engines
+from frazil.config.aws_calls import TASK_ARN
 from frazil.config.settings import AwsSettings
 from frazil.config.spec import load_specs
 from frazil.errors import FrazilError
@@ -75,7 +76,7 @@ class Deployment:
                 "write type: glue into catalog_options",
             )
         _check_engine(settings)
-        if task and not re.fullmatch(r"arn:[\w-]+:dms:[\w-]+:\d{12}:(task|replication-config):[\w-]+", task):
+        if task and not TASK_ARN.fullmatch(task):
             raise AwsError(
                 f"aws: replication_task = '{task}' is no ARN of a DMS task",
                 "copy it from aws dms describe-replication-tasks",

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from frazil.aws.cloud import Cloud, code_of, explained
+from frazil.aws.cloud import Cloud, explained
 from frazil.aws.deployment import TAG, AwsError, Deployment, Place
+from frazil.config.aws_calls import code_of, describe_task
 
 READY = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE", "IMPORT_COMPLETE")
 """The states in which a stack can be changed."""
@@ -71,21 +72,15 @@ def require_task(cloud: Cloud, deployment: Deployment) -> None:
     arn = deployment.settings.replication_task
     if not arn:
         return
-    dms, cure = cloud.client("dms"), "correct replication_task in section aws, or its account and region"
+    dms = cloud.client("dms")
     with explained(f"DMS task {arn}"):
-        try:
-            if ":task:" in arn:
-                filters = [{"Name": "replication-task-arn", "Values": [arn]}]
-                known = dms.describe_replication_tasks(Filters=filters, WithoutSettings=True)["ReplicationTasks"]
-            else:
-                filters = [{"Name": "replication-config-arn", "Values": [arn]}]
-                known = dms.describe_replication_configs(Filters=filters)["ReplicationConfigs"]
-        except Exception as e:
-            if not code_of(e).startswith("ResourceNotFound"):
-                raise
-            known = []
+        if ":replication-config:" in arn:  # before its first start, DMS describes only its configuration
+            filters = [{"Name": "replication-config-arn", "Values": [arn]}]
+            known = dms.describe_replication_configs(Filters=filters)["ReplicationConfigs"]
+        else:
+            known = describe_task(dms, arn)
     if not known:
-        raise AwsError(f"DMS knows no task {arn}", cure)
+        raise AwsError(f"DMS knows no task {arn}", "correct replication_task in section aws, or its account and region")
 
 
 def cluster_role(cloud: Cloud, deployment: Deployment) -> str:

@@ -1,15 +1,18 @@
-"""What the pipeline of an environment does: its executions, its queue, and the load of its DMS task."""
+"""What the pipeline of an environment does: its executions, its queue, the load of its DMS task, and its newest runs."""
 
 from __future__ import annotations
 
+import json
+import time
 from typing import Any
 
 from frazil.aws import stack
 from frazil.aws.cloud import Cloud, explained
 from frazil.aws.deployment import AwsError, Deployment
+from frazil.config.aws_calls import describe_task
 
 SHOWN = 3
-"""How many executions are shown."""
+"""How many executions, and how many runs, are shown."""
 
 
 def progress(cloud: Cloud, deployment: Deployment) -> tuple[list[str], bool]:
@@ -20,7 +23,7 @@ def progress(cloud: Cloud, deployment: Deployment) -> tuple[list[str], bool]:
         states = cloud.client("stepfunctions")
         executions = states.list_executions(stateMachineArn=found["Pipeline"], maxResults=SHOWN)["executions"]
     lines += [_execution(states, each) for each in executions] or ["no execution yet"]
-    lines += [_queue(cloud, found["Queue"]), *_task(cloud, deployment)]
+    lines += [_queue(cloud, found["Queue"]), *_task(cloud, deployment), *_runs(cloud, deployment)]
     return lines, not executions or executions[0]["status"] in ("RUNNING", "SUCCEEDED")
 
 
@@ -50,16 +53,38 @@ def _queue(cloud: Cloud, url: str) -> str:
 
 def _task(cloud: Cloud, deployment: Deployment) -> list[str]:
     """Return a line about the DMS task; none if no task is named."""
-    arn = deployment.settings.replication_task
-    if ":task:" not in arn:
+    if not (arn := deployment.settings.replication_task):
         return []
     try:
         with explained("DMS"):
-            filters = [{"Name": "replication-task-arn", "Values": [arn]}]
-            answer = cloud.client("dms").describe_replication_tasks(Filters=filters, WithoutSettings=True)
-        task = answer["ReplicationTasks"][0]
-    except (AwsError, LookupError) as e:
-        return [f"DMS task: unknown: {getattr(e, 'problem', e)}"]
-    loaded = task.get("ReplicationTaskStats", {}).get("FullLoadProgressPercent", "?")
-    errored = task.get("ReplicationTaskStats", {}).get("TablesErrored", 0)
+            task = describe_task(cloud.client("dms"), arn)
+    except AwsError as e:
+        return [f"DMS task: unknown: {e.problem}"]
+    if task is None:
+        return ["DMS task: DMS does not know it, or it has never been started"]
+    stats = task.get("ReplicationTaskStats") or task.get("ReplicationStats") or {}
+    loaded, errored = stats.get("FullLoadProgressPercent", "?"), stats.get("TablesErrored", 0)
     return [f"DMS task: {task.get('Status')}, {loaded} % loaded, {errored} table(s) with errors"]
+
+
+def _runs(cloud: Cloud, deployment: Deployment) -> list[str]:
+    """Return a line about each of the newest runs, by their records on S3, newest first."""
+    place = deployment.artifacts.under("runs")
+    given = {"Bucket": place.bucket, "Prefix": f"{place.prefix}/"}
+    found = [o for o in cloud.pages("s3", "list_objects_v2", "Contents", **given) if o["Key"].endswith("/run.json")]
+    newest = sorted(found, key=lambda o: o["LastModified"], reverse=True)[:SHOWN]
+    with explained(str(place)):
+        s3 = cloud.client("s3")
+        bodies = [s3.get_object(Bucket=place.bucket, Key=o["Key"])["Body"].read() for o in newest]
+    return [_run(json.loads(body)) for body in bodies] or ["no run yet"]
+
+
+def _run(record: dict[str, Any]) -> str:
+    began = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(record.get("began", 0)))
+    line = f"run {record.get('notebook')} of {began} UTC: {record.get('outcome')}, {record.get('seconds') or 0:,.0f} s"
+    if record.get("rows"):
+        line += f", {record['rows']:,} row(s)"
+    if record.get("worst_lag_s"):
+        line += f", source to lake in at most {record['worst_lag_s']:,.0f} s"
+    cause = (record.get("cause") or "").split("\n")[0]
+    return f"{line}: {cause}" if cause else line

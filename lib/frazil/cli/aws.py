@@ -10,12 +10,14 @@ from io import BytesIO
 from pathlib import Path
 
 from frazil.aws import definition, stack
-from frazil.aws.cloud import Cloud, code_of, explained
+from frazil.aws.cloud import Cloud, explained
 from frazil.aws.deployment import OLDEST_PYTHON, AwsError, Deployment
 from frazil.aws.watch import progress
 from frazil.cli import aws_job, bundle
+from frazil.config.aws_calls import code_of
 from frazil.config.private_files import open_runs
 from frazil.config.settings import find_params, resolve
+from frazil.errors import FrazilError
 from frazil.report import runs
 
 ACTIONS = {
@@ -194,7 +196,7 @@ def _down(deployment: Deployment, options: argparse.Namespace) -> int:
         return runs.OK if there or keys else runs.NOTHING
     stack.stop(cloud, at_work)
     if there:
-        if found.get("Application") and not deployment.settings.application:
+        if found.get("Application"):
             stack.stop_application(cloud, found["Application"])
         stack.delete_stack(cloud, deployment, lambda text: print(text, flush=True))
     stack.delete_objects(cloud, deployment.artifacts, keys)
@@ -228,9 +230,26 @@ def _status(deployment: Deployment, options: argparse.Namespace) -> int:
     cloud = Cloud(deployment.settings.region)
     cloud.identity()
     lines, healthy = progress(cloud, deployment)
-    for line in lines:
+    for line in [*lines, *_lag(deployment.settings.env)]:
         print(line)
     return runs.OK if healthy else runs.BREACH
+
+
+def _lag(env: str) -> list[str]:
+    """Return lines about what waits in the source after the tables' positions."""
+    from frazil.flows.lateness import lateness
+    from frazil.flows.workbook import Workbook
+
+    try:
+        rows = lateness(Workbook(resolve("operate", {"env": env}).settings, lambda text: None))
+    except FrazilError as e:
+        return [f"lag: unknown: {e.problem}"]
+    behind = [
+        f"lag {r['table']}: {r['pending']} file(s), the oldest for {r['lag_s']:,.0f} s" for r in rows if r["pending"]
+    ]
+    unknown = [f"lag {r['table']}: unknown: {r['problem']}" for r in rows if r["problem"]]
+    fresh = len(rows) - len(behind) - len(unknown)
+    return [*behind, *unknown, *([f"lag: nothing waits for {fresh} table(s)"] if fresh else [])]
 
 
 _ACTIONS: dict[str, Callable[[Deployment, argparse.Namespace], int]] = {

@@ -79,7 +79,7 @@ def _python_path() -> list[str]:
 
 
 def _keep(folder: Path, place: str) -> None:
-    """Copy the run folders to S3: executed notebooks, pages and records, but no key indexes."""
+    """Copy the run folders to S3: executed notebooks, pages and records. Key indexes, and the page of this driver's runs, stay."""
     import boto3
 
     bucket, _, prefix = place.removeprefix("s3://").partition("/")
@@ -89,7 +89,7 @@ def _keep(folder: Path, place: str) -> None:
 
 
 def _is_kept(name: Path) -> bool:
-    return name.parts[0] != "index" and not name.name.startswith(".")
+    return name.parts[0] not in ("index", "index.html") and not name.name.startswith(".")
 
 
 if __name__ == "__main__" and (code := main()):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from frazil.config.aws_calls import TASK_ARN, describe_task, explained
 from frazil.config.settings import ParameterError, Settings
 from frazil.dms.aws_json import TableStatistics, read_statistics, statistics_by_table
 from frazil.errors import FrazilError
 
 ASK = "dms:"
 """Begins the parameter that names the task to ask about, by its ARN."""
+CURES = {"": "allow dms:DescribeReplicationTasks and dms:DescribeTableStatistics"}
 _FAILED = re.compile("FATAL_ERROR|LOW_MEMORY|LOW_DISK|failed", re.I)
 
 
@@ -57,29 +58,23 @@ def load_gate(settings: Settings) -> LoadGate | None:
 
 def ask(arn: str) -> LoadGate | None:
     """Ask DMS for a task's state and the statistics of all its tables; None if the task only copies changes."""
-    found = re.fullmatch(r"arn:[\w-]+:dms:([\w-]+):\d+:(task|replication-config):[\w-]+", arn)
+    found = TASK_ARN.fullmatch(arn)
     if not found:
         raise ParameterError(
             f"load_complete_when = '{ASK}{arn}' names no task",
             f"write {ASK} and the ARN that aws dms describe-replication-tasks prints",
         )
-    serverless = found[2] == "replication-config"
-    with _explained(arn):
+    with explained(DmsTaskError, f"DMS does not answer about {arn}", CURES, ", or name a JSON file"):
         import boto3
 
         dms = boto3.client("dms", region_name=found[1])
-        if serverless:
-            filters = [{"Name": "replication-config-arn", "Values": [arn]}]
-            tasks = dms.describe_replications(Filters=filters)["Replications"]
-        else:
-            filters = [{"Name": "replication-task-arn", "Values": [arn]}]
-            tasks = dms.describe_replication_tasks(Filters=filters, WithoutSettings=True)["ReplicationTasks"]
-        if not tasks:
+        task = describe_task(dms, arn)
+        if task is None:
             raise DmsTaskError(f"DMS knows no task {arn}", "correct load_complete_when")
-        task = tasks[0]
         if (task.get("MigrationType") or task.get("ReplicationType")) == "cdc":
             return None
-        return LoadGate(statistics_by_table(list(_statistics(dms, arn, serverless))), _state(task))
+        statistics = list(_statistics(dms, arn, serverless=found[2] == "replication-config"))
+        return LoadGate(statistics_by_table(statistics), _state(task))
 
 
 def _state(task: dict[str, Any]) -> str:
@@ -101,25 +96,3 @@ def _statistics(dms: Any, arn: str, serverless: bool) -> Iterator[dict[str, Any]
         if not answer.get("Marker"):
             return
         page = {"Marker": answer["Marker"]}
-
-
-@contextmanager
-def _explained(arn: str) -> Iterator[None]:
-    """Turn what boto3 raises into a DmsTaskError with its remedy."""
-    try:
-        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
-    except ImportError:
-        raise DmsTaskError("boto3 is needed to ask DMS", "pip install boto3, or name a JSON file") from None
-    try:
-        yield
-    except NoCredentialsError:
-        raise DmsTaskError(f"no AWS credentials to ask DMS about {arn}", "log in, or name a JSON file") from None
-    except ClientError as e:
-        code = e.response["Error"]["Code"]
-        cure = "allow dms:DescribeReplicationTasks and dms:DescribeTableStatistics, or name a JSON file"
-        if code.startswith("ResourceNotFound"):
-            raise DmsTaskError(f"DMS knows no task {arn}", "correct load_complete_when") from None
-        raise DmsTaskError(f"DMS does not answer about {arn}: {code}: {e.response['Error']['Message']}", cure) from None
-    except BotoCoreError as e:
-        cure = "run again, or name a JSON file by load_complete_when"
-        raise DmsTaskError(f"DMS does not answer about {arn}: {e}", cure) from None

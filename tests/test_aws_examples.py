@@ -1,0 +1,96 @@
+"""The example environments for AWS: each is read by every notebook, and tried on emulators as far as these go."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+import aws_emulator
+from frazil.cli import main
+from frazil.config import jars
+from frazil.config.settings import NOTEBOOKS, Settings, resolve
+from frazil.config.spark_session import needs_s3
+from frazil.flows.workbook import Workbook
+from frazil.lake import pyiceberg_catalog
+from frazil.lake.maintenance_actions import managed_by
+from frazil.report import runs
+from stream_world import KinesisWorld
+
+PARAMS = Path(__file__).parent.parent / "params"
+EXAMPLES = sorted(file.stem for file in PARAMS.glob("aws-*.yml"))
+
+
+def told(env: str) -> dict:
+    """An example as it is written."""
+    return yaml.safe_load((PARAMS / f"{env}.yml").read_text())
+
+
+@pytest.fixture(autouse=True)
+def shipped(monkeypatch):
+    monkeypatch.setenv("FRAZIL_PARAMS", str(PARAMS))
+
+
+@pytest.mark.parametrize("section", NOTEBOOKS)
+@pytest.mark.parametrize("env", EXAMPLES)
+def test_every_notebook_and_command_reads_an_example_and_what_it_names(env, section):
+    book = Workbook(resolve(section, {"env": env}).settings, lambda text: None)
+    assert len(book.specs) == 7 and bool(book.stream) is (env == "aws-kinesis")
+
+
+def test_there_is_an_example_for_glue_s3_tables_and_kinesis():
+    assert EXAMPLES == ["aws-glue", "aws-kinesis", "aws-s3tables"]
+
+
+def test_the_example_of_glue_can_be_deployed(monkeypatch, tmp_path, capsys):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    assert main(["aws", "check", "--env", "aws-glue"]) == runs.OK
+    assert "settings, template and state machine fit" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("line", jars.ICEBERG)
+def test_a_session_of_s3_tables_gets_what_signs_its_calls_and_aws_own_files(line, monkeypatch):
+    monkeypatch.delenv("FRAZIL_SOURCE_URL", raising=False)
+    settings = resolve("maintenance", {"env": "aws-s3tables"}).settings
+    given = jars.packages(line, settings, needs_s3(settings))
+    assert set(jars.SIGV4) <= set(given)
+    assert managed_by(settings).startswith("S3 Tables"), "so 03_maintenance does nothing"
+
+
+def test_the_tables_of_s3_tables_are_read_by_the_options_of_the_example(monkeypatch):
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import LongType, NestedField
+
+    with aws_emulator.running() as url:
+        for name, value in aws_emulator.variables(url).items():
+            monkeypatch.setenv(name, value)
+        arn = aws_emulator.client("s3tables", url).create_table_bucket(name="my-tables")["arn"]
+        example = told("aws-s3tables")["common"]["catalog_options"]
+        assert example["warehouse"].rsplit(":", 1)[1] == arn.rsplit(":", 1)[1]
+        options = {k: str(v).lower() if isinstance(v, bool) else v for k, v in example.items()}
+        settings = Settings(catalog_options={**options, "uri": f"{url}/iceberg", "warehouse": arn})
+        there = pyiceberg_catalog.open_catalog(settings)
+        there.create_namespace("shop")
+        there.create_table("shop.orders", Schema(NestedField(1, "id", LongType(), required=True)))
+        table = pyiceberg_catalog.get_table(pyiceberg_catalog.open_catalog(settings), "shop.orders")
+        assert table.schema().column_names == ["id"] and table.current_snapshot() is None
+
+
+@pytest.mark.spark
+def test_a_stream_is_loaded_and_followed_by_the_parameters_of_the_example(kinesis, spark, catalog_options, tmp_path):
+    """The stream is moto's, and the tables are in the tests' own catalog."""
+    example = told("aws-kinesis")
+    world = KinesisWorld(kinesis, tmp_path / "w", "kinexample", catalog_options).table("t")
+    assert example["common"]["source"].startswith("kinesis://")
+    for key in range(3):
+        world.message("load", id=key, v="a")
+    world.message("update", id=1, v="b")
+    world.setup()
+    loaded = world.full_load(**example["full_load"])
+    assert not loaded["t"].failed, loaded["t"].note
+    merged = world.merge(**{**example["cdc_merge"], "run_for_s": 60, "idle_s": 3, "trigger_s": 0.5})
+    assert not merged["t"].failed, merged["t"].note
+    assert world.rows("t") == [(0, "a"), (1, "b"), (2, "a")]
