@@ -17,6 +17,7 @@ from frazil.errors import FrazilError, safe_output
 from frazil.report.runs import EXIT_CODES, FAILED, outcome_of
 
 COMMANDS = {
+    "peek": "show what DMS wrote to a folder, without any file of parameters",
     "init": "write params/ for a source and its DMS task",
     "plan": "show what a run would do to each table, and change nothing",
     "run": "run a notebook and store its result",
@@ -32,7 +33,7 @@ COMMANDS = {
     "down": "list what an environment has created, then delete it",
 }
 
-WITHOUT_ENV = ("schema", "bundle")
+WITHOUT_ENV = ("peek", "schema", "bundle")
 """Commands that concern no single environment."""
 
 
