@@ -120,14 +120,14 @@ def test_forms_are_recognised(tmp_path):
     folder.mkdir(parents=True)
     columns = {
         "Op": ["I", "I"],
-        "ts": ["2026-01-01 10:00:00.000000"] * 2,
+        "dms_ts": ["2026-01-01 10:00:00.000000"] * 2,
         "id": pa.array([1, 2], pa.int32()),
         "v": ["a", None],
     }
     pq.write_table(pa.table(columns), folder / "LOAD00000001.parquet")
     found = guessed(tmp_path / "p")
     table = found.tables["shop.t"]
-    assert found.settings == {"DataFormat": "parquet", "IncludeOpForFullLoad": True, "TimestampColumnName": "ts"}
+    assert found.settings == {"DataFormat": "parquet", "IncludeOpForFullLoad": True, "TimestampColumnName": "dms_ts"}
     assert [(g.name, g.type, g.certain) for g in table.columns] == [("id", "INT4", True), ("v", "WSTRING", True)]
     assert (table.key, table.rows) == (("id",), 2)
 
@@ -192,12 +192,31 @@ def test_a_null_token_is_proven_by_numbers_and_times_only(tmp_path):
 
 
 def test_only_before_image_columns_prove_a_key(tmp_path):
-    row = "I,2026-01-01 10:00:00.000000,{0},a,{0}\n"
+    row = "I,2026-01-01 10:00:00.000000,{0},a,\n"
     plain = guessed(written(tmp_path / "1", LOAD="Op,ts,id,v,old_id\n" + row.format(1) + row.format(2)))
     image = guessed(written(tmp_path / "2", LOAD="Op,ts,id,v,BI_id\n" + row.format(1) + row.format(2)))
     table, proven = plain.tables["shop.t"], image.tables["shop.t"]
-    assert (table.key, table.key_is_proven, len(table.columns)) == (("id",), False, 3)
-    assert (proven.key, proven.key_is_proven, len(proven.columns)) == (("id",), True, 2)
+    assert (table.key, table.key_is_proven, len(table.columns)) == (("id",), False, 4)
+    assert (proven.key, proven.key_is_proven, len(proven.columns)) == (("id",), True, 3)
+    filled = "I,2026-01-01 10:00:00.000000,{0},a,{0}\n"
+    own = guessed(written(tmp_path / "3", LOAD="Op,ts,id,v,BI_id\n" + filled.format(1) + filled.format(2)))
+    assert [g.name for g in own.tables["shop.t"].columns] == ["ts", "id", "v", "BI_id"], (
+        "old values of inserts are null"
+    )
+
+
+def test_a_column_is_the_commit_time_only_if_it_cannot_be_a_tables_own(tmp_path):
+    row = "{},2026-01-01 10:00:00.000000,1,{},{}\n"
+    head, insert, delete = "Op,at,id,a,b\n", row.format("I", "x", "y"), row.format("D", "", "")
+    one = guessed(written(tmp_path / "1", T1=head + insert + row.format("D", "x", "y")))
+    deleted = guessed(written(tmp_path / "2", T1=head + insert + delete))
+    unnamed = guessed(written(tmp_path / "3", T1=insert))
+    written(tmp_path / "4/", T1=head + insert)
+    shutil.copytree(tmp_path / "4/shop/t", tmp_path / "4/shop/u")
+    two, named = guessed(tmp_path / "4"), guessed(written(tmp_path / "5", T1=head.replace("at", "dms_at") + insert))
+    found = [g.settings.get("TimestampColumnName") for g in (one, deleted, unnamed, two, named)]
+    assert found == [None, "at", None, "at", "dms_at"]
+    assert one.tables["shop.t"].columns[0].name == "at" and unnamed.tables["shop.t"].columns[0].type == "DATETIME"
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -140,9 +140,9 @@ def _columns(guessed: Guesses) -> Iterator[str]:
     yield ""
     yield "columns"
     for table in list(guessed.tables.values())[:MOST_REMARKS]:
-        shown = ", ".join(f"{g.name} {g.likely or g.type}" for g in table.columns)
+        shown = ", ".join(f"{g.name} {g.looks}" for g in table.columns)
         if not any(g.is_named for g in table.columns):
-            shown = ", ".join(g.likely or g.type for g in table.columns)
+            shown = ", ".join(g.looks for g in table.columns)
         yield from _wrapped(f"{table.source}: {len(table.columns)}: {_cut(shown, 280)}", "  ", "    ")
     if len(guessed.tables) > MOST_REMARKS:
         yield f"  and those of {len(guessed.tables) - MOST_REMARKS:,} more tables"

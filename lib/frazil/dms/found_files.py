@@ -50,11 +50,6 @@ class Sample:
         """Whether it shows columns."""
         return bool(self.rows) or (self.file.is_parquet and not self.problem)
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether the rows are one table's rows of a file of all tables."""
-        return self.file.is_shared
-
 
 @dataclass
 class Found:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import Column, TableSpec
 from frazil.core.types import MISFIT, judge
-from frazil.dms.endpoint import Endpoint, SourceTable, endpoint_from
+from frazil.dms.endpoint import SourceTable, endpoint_from
 from frazil.dms.file_columns import footer
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.found_files import Found, Sample
@@ -37,8 +37,10 @@ NULLS_SEEN = {"", *NULL_WORDS}
 DAY = re.compile(r"\d{4}-\d\d-\d\d")
 LONGEST_TEXT = 4000
 NOTHING_SEEN = "no value was seen"
+TIME_NAME = "dms_commit_ts"
+"""The name for the commit time in files that do not name it."""
 IMAGE = "BI_"
-"""The usual prefix of before-image columns. A column of another prefix may be the source's own."""
+"""The usual prefix of before-image columns: a column of another prefix may be the source's own."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,14 @@ class Guess:
         """Whether the files name the column."""
         return not re.fullmatch(r"column_\d+", self.name)
 
+    @property
+    def looks(self) -> str:
+        """The type that the values look like."""
+        return self.likely or self.type
+
     def column(self, numbers: bool) -> Column:
         """Return the column with the likely type if `numbers`, else with the safe one."""
-        return Column(self.name, self.likely if numbers and self.likely else self.type, utc=self.utc)
+        return Column(self.name, self.looks if numbers else self.type, utc=self.utc)
 
 
 @dataclass
@@ -77,7 +84,7 @@ class FoundTable:
     sequence: str = ""
     """The column with `$AR_H_CHANGE_SEQ`, which a rule of the task adds."""
     has_images: bool = False
-    """Whether its change files have before-image columns."""
+    """Whether its files have before-image columns."""
     rows: int = 0
     changes: int = 0
     last_commit: str = ""
@@ -103,43 +110,73 @@ class Guesses:
     null_why: str = "no file shows how a null is written"
 
 
+class _View:
+    """A sample's rows without the header, the names of its fields (none: unknown), and which fields are DMS's own."""
+
+    def __init__(self, sample: Sample, has_header: bool):
+        self.sample, self.rows, self.names = sample, sample.rows, []
+        if sample.file.is_parquet:
+            self.names = list(footer(sample.file).names)
+        elif has_header and not sample.file.is_shared and not _is_data(sample.rows[0]):
+            self.names, self.rows = list(sample.rows[0]), sample.rows[1:]
+        self.has_op = self.names[0] == "Op" if self.names else all(r[0] in OPERATIONS for r in self.rows)
+        self.own = int(self.has_op)
+        """The place of the first field that is not DMS's; before `take_time`, that of a commit time."""
+
+    def time(self) -> str | None:
+        """Return the name of the first field after the operation, if all its values are times."""
+        if self.sample.file.is_parquet and len(self.names) > self.own and not self.rows:
+            return (
+                self.names[self.own] if str(footer(self.sample.file).field(self.own).type).startswith("time") else None
+            )
+        is_time = all(len(r) > self.own and TIME.fullmatch(r[self.own]) for r in self.rows)
+        return ((self.names[self.own : self.own + 1] or [TIME_NAME])[0]) if self.rows and is_time else None
+
+    def times(self) -> list[str]:
+        """Return the commit times, once they are taken."""
+        return [r[self.own - 1] for r in self.rows if TIME.fullmatch(r[self.own - 1])]
+
+    def of(self, *operations: str) -> list[tuple[str, ...]]:
+        """Return the rows of these operations; without operations, all rows are inserts."""
+        return [r for r in self.rows if (r[0] if self.has_op else "I") in operations]
+
+
+def _is_data(row: Sequence[str]) -> bool:
+    return row[0] in OPERATIONS or any(TIME.fullmatch(f) for f in row)
+
+
 def guess(found: Found, stated: dict[str, Any] | None = None, mappings: Mappings | None = None) -> Guesses:
     """Guess everything from what was found; `stated` are the endpoint's settings if they are known, and `mappings` the rules."""
     samples = [s for each in found.samples.values() for s in each if s.is_usable]
-    settings, has_header, has_time = _settings(found, samples)
-    tables = {
-        name: _table(name, there, samples_of, _Form(has_header, has_time))
-        for name, there in found.tables.items()
-        if (samples_of := found.samples.get(name)) is not None
-    }
+    csv = [s for s in samples if not s.file.is_parquet]
+    votes = Counter(_is_header(s.rows[0], s.rows[1:]) for s in csv if not s.file.is_shared)
+    views = {n: [_View(s, votes[True] > votes[False]) for s in e if s.is_usable] for n, e in found.samples.items()}
+    time = _take_time(found, views)
+    tables = {name: _table(name, found, views[name]) for name in views}
     _share_sequence(tables.values())
+    settings = _settings(found, csv, [v for each in views.values() for v in each], time)
     result = Guesses(settings, tables, _rules(tables.values()))
-    if "CsvDelimiter" in settings:
+    if csv:
         _guess_null(result)
         settings["CsvNullValue"] = result.proposed_null or ""
     known = stated or {"S3Settings": {"CsvNullValue": "", **settings}}
     try:
         endpoint = endpoint_from(known["S3Settings"], known.get("FrazilSettings", {}), "the endpoint")
+        for table in tables.values():
+            result.shown += _judged(
+                found, table, SourceTable(table.spec(), endpoint, mappings or Mappings(tuple(result.rules)))
+            )
     except FrazilError as e:
         found.remarks.append(f"{e.problem}; {e.cure}")
-        return result
-    for name, table in tables.items():
-        result.shown += _judged(found, name, table, endpoint, mappings or Mappings(tuple(result.rules)))
     return result
 
 
-def _judged(found: Found, name: str, table: FoundTable, endpoint: Endpoint, mappings: Mappings) -> list[Evidence]:
-    if not table.columns:
-        return []
-    there = found.tables[name]
-    readable = {s.file for s in found.samples[name] if not s.problem}
-    there = replace(
-        there,
-        loads=tuple(f for f in there.loads if f in readable),
-        changes=tuple(f for f in there.changes if f in readable),
-    )
+def _judged(found: Found, table: FoundTable, source_table: SourceTable) -> list[Evidence]:
+    """Return what a table's readable files show of the settings, as 00_setup judges them."""
+    there, readable = found.tables[table.source], {s.file for s in found.samples[table.source] if not s.problem}
+    loads, changes = (tuple(f for f in files if f in readable) for files in (there.loads, there.changes))
     try:
-        return evidence(there, SourceTable(table.spec(), endpoint, mappings))
+        return evidence(replace(there, loads=loads, changes=changes), source_table) if table.columns else []
     except (FrazilError, ValueError) as e:
         table.problems.append(getattr(e, "problem", str(e)))
         return []
@@ -148,168 +185,123 @@ def _judged(found: Found, name: str, table: FoundTable, endpoint: Endpoint, mapp
 # --- settings
 
 
-@dataclass(frozen=True)
-class _Form:
-    """Whether files have a header and a commit time."""
-
-    has_header: bool
-    has_time: bool
-
-
 def _most(values: Iterable[Any], default: Any) -> Any:
     counted = Counter(v for v in values if v not in ("", None))
     return counted.most_common(1)[0][0] if counted else default
 
 
-def _settings(found: Found, samples: Sequence[Sample]) -> tuple[dict[str, Any], bool, bool]:
-    """Return S3 settings by the samples, whether there are headers, and whether rows have a commit time."""
-    csv = [s for s in samples if not s.file.is_parquet]
-    is_parquet = len(csv) * 2 < len(samples)
-    has_header = _has_header(csv)
-    op_in_load = any(_has_op(s, has_header) for s in samples if s.phase == LOAD_PHASE)
-    time_name = _time_column(samples, has_header)
-    quotes = _most((s.quotes[0] for s in csv if len(s.quotes) == 1), True)
-    settings: dict[str, Any] = {"DataFormat": "parquet" if is_parquet else "csv"}
+def _settings(found: Found, csv: Sequence[Sample], views: Sequence[_View], time: str | None) -> dict[str, Any]:
+    """Return the settings of an S3 target that most samples agree on."""
+    settings: dict[str, Any] = {"DataFormat": "parquet" if len(csv) * 2 < len(views) else "csv"}
     if csv:
         settings |= {
             "CsvDelimiter": _most((s.delimiter for s in csv), ","),
             "CsvRowDelimiter": _most((s.row_delimiter for s in csv), "\n"),
-            "Rfc4180": quotes,
-            "AddColumnName": has_header and not found.shared,
+            "Rfc4180": _most((s.quotes[0] for s in csv if len(s.quotes) == 1), True),
+            "AddColumnName": any(v.names for v in views if not v.sample.file.is_parquet) and not found.shared,
             "CompressionType": _most((s.compression for s in csv), "none"),
         }
-    settings |= {"IncludeOpForFullLoad": op_in_load}
-    settings |= {"TimestampColumnName": time_name} if time_name is not None else {}
+    settings["IncludeOpForFullLoad"] = any(v.has_op for v in views if v.sample.phase == LOAD_PHASE)
+    settings |= {"TimestampColumnName": time} if time else {}
     if found.shared:
         settings |= {"PreserveTransactions": True, "CdcPath": found.cdc_path}
-    elif found.partition:
+    elif p := found.partition:
         settings |= {
             "DatePartitionEnabled": True,
-            "DatePartitionSequence": found.partition.sequence,
-            "DatePartitionDelimiter": found.partition.delimiter,
+            "DatePartitionSequence": p.sequence,
+            "DatePartitionDelimiter": p.delimiter,
         }
-    return settings, has_header, time_name is not None
+    return settings
 
 
 def _is_header(row: Sequence[str], body: Sequence[Sequence[str]]) -> bool:
     """Return whether a first row can only be column names: `Op`, or names over numbers and times."""
-    if not all(row) or any(NUMBER.fullmatch(f) or TIME.fullmatch(f) or DAY.fullmatch(f) for f in row):
+    forms = (NUMBER, TIME, DAY)
+    if not all(row) or row[0] in OPERATIONS or any(form.fullmatch(f) for f in row for form in forms):
         return False
-    if row[0].lower() == "op":
-        return True
     over = [[r[i] for r in body if r[i]] for i in range(len(row))]
-    return row[0] not in OPERATIONS and any(
-        values and all(NUMBER.fullmatch(v) or TIME.fullmatch(v) for v in values) for values in over
-    )
+    return row[0] == "Op" or any(v and all(NUMBER.fullmatch(f) or TIME.fullmatch(f) for f in v) for v in over)
 
 
-def _has_header(csv: Sequence[Sample]) -> bool:
-    votes = Counter(_is_header(s.rows[0], s.rows[1:]) for s in csv if s.rows and not s.is_shared)
-    return votes[True] > votes[False]
+def _take_time(found: Found, views: dict[str, list[_View]]) -> str | None:
+    """Return the name of the commit time and step over it in all views; None: there is none, or it may be a table's own column.
 
-
-def _fields(sample: Sample, has_header: bool) -> tuple[list[str], Sequence[Sequence[str]]]:
-    """Return the names of a sample's fields (empty if unknown) and its rows without the header."""
-    if sample.file.is_parquet:
-        return list(footer(sample.file).names), sample.rows
-    first = sample.rows[0]
-    is_data = first[0] in OPERATIONS or any(TIME.fullmatch(f) for f in first)
-    if has_header and not sample.is_shared and not is_data:
-        return list(sample.rows[0]), sample.rows[1:]
-    return [], sample.rows
-
-
-def _has_op(sample: Sample, has_header: bool) -> bool:
-    names, rows = _fields(sample, has_header)
-    return names[0].lower() == "op" if names else bool(rows) and all(r[0] in OPERATIONS for r in rows)
-
-
-def _operation(sample: Sample, has_header: bool, row: Sequence[str]) -> str:
-    return row[0] if _has_op(sample, has_header) else "I"
-
-
-def _time_column(samples: Sequence[Sample], has_header: bool) -> str | None:
-    """Return the name of the column after the operation that has a time in every row of every file; None: there is none."""
-    named: list[str | None] = []
-    for s in samples:
-        (names, rows), at = _fields(s, has_header), int(_has_op(s, has_header))
-        if s.file.is_parquet:
-            field_ = footer(s.file).field(at) if at < len(names) else None
-            named.append(names[at] if field_ is not None and _is_time(s, field_) else None)
-        elif rows:
-            is_time = all(at < len(r) and TIME.fullmatch(r[at]) for r in rows)
-            named.append((names[at] if names else "dms_commit_ts") if is_time else None)
-    same = set(named)
-    return named[0] if len(same) == 1 and named else None
-
-
-def _is_time(sample: Sample, column: pa.Field) -> bool:
-    import pyarrow as pa
-
-    return pa.types.is_timestamp(column.type) or (
-        pa.types.is_string(column.type) and column.name.lower().endswith("ts")
-    )
+    It is DMS's if several tables have it, or its name says so, or deletes have it and little else.
+    """
+    every = [v for each in views.values() for v in each]
+    names = {v.time() for v in every}
+    name = next(iter(names)) if len(names) == 1 else None
+    deletes = [r[v.own :] for v in every for r in v.of("D") if v.has_op]
+    alone = any(sum(f not in NULLS_SEEN for f in r) * 2 <= len(r) for r in deletes if len(r) > 3)
+    is_ours = len([1 for each in views.values() if each]) > 1 or alone
+    if name and not is_ours and (name == TIME_NAME or not re.search("dms|commit", name, re.I)):
+        found.remarks.append(f"the first column ({name}) may be the commit time: name it in --endpoints if it is")
+        return None
+    for v in every if name else ():
+        v.own += 1
+    return name
 
 
 # --- tables
 
 
-def _table(name: str, there: Any, samples: Sequence[Sample], form: _Form) -> FoundTable:
+def _table(name: str, found: Found, views: Sequence[_View]) -> FoundTable:
     """Guess columns, key and numbers of rows of a table."""
-    table = FoundTable(name)
-    table.problems = [f"{s.file.path} {s.problem}" for s in samples if s.problem]
-    usable = [s for s in samples if s.is_usable]
-    if not usable:
+    table = FoundTable(name, problems=[f"{s.file.path} {s.problem}" for s in found.samples[name] if s.problem])
+    if not views:
         return table
-    names, values, kinds = _columns(usable, form, table)
+    names, values, kinds = _columns(views, table)
     for n in names:
         seen = kinds.get(n) or guess_type(n, [v for v in values[n] if v not in NULLS_SEEN])
         table.columns += (replace(seen, nulls=frozenset(NULLS_SEEN.intersection(values[n]))),)
-    _guess_key(table, usable, form)
-    _estimate(table, there, usable)
-    table.last_commit = _last_commit(usable, form)
+    _guess_key(table, views[0])
+    last = [v for v in views if v.sample.phase == CHANGE_PHASE and v.own > v.has_op][-1:]
+    table.last_commit = max((t for v in last for t in v.times()), default="")
+    table.rows, table.changes = (
+        _estimate([f.size for f in files], [v.sample.row_bytes for v in views if v.sample.phase == phase])
+        for phase, files in ((LOAD_PHASE, found.tables[name].loads), (CHANGE_PHASE, found.tables[name].changes))
+    )
     return table
 
 
-def _columns(
-    usable: Sequence[Sample], form: _Form, table: FoundTable
-) -> tuple[list[str], dict[str, list[str]], dict[str, Guess]]:
+def _estimate(sizes: Sequence[int], row_bytes: Sequence[float]) -> int:
+    """Estimate the number of rows in files from the bytes of a row in the samples."""
+    return round(sum(sizes) * len(row_bytes) / sum(row_bytes)) if sum(row_bytes) else 0
+
+
+def _columns(views: Sequence[_View], table: FoundTable) -> tuple[list[str], dict[str, list[str]], dict[str, Guess]]:
     """Return a table's own columns in the order of its newest file, their texts, and the types that Parquet states."""
     names: list[str] = []
     values: dict[str, list[str]] = {}
     kinds: dict[str, Guess] = {}
-    for s in usable:
-        fields, rows = _fields(s, form.has_header)
-        has_op = _has_op(s, form.has_header)
-        at = has_op + form.has_time
-        own = fields[at:] or [f"column_{i}" for i in range(1, len(rows[0]) - at + 1)]
-        for i, n in enumerate(own, at):
+    for v in views:
+        own = v.names[v.own :] or [f"column_{i}" for i in range(1, len(v.rows[0]) - v.own + 1)]
+        for i, n in enumerate(own, v.own):
             # A delete has nulls outside the key: they are no values, but show the null token.
-            values.setdefault(n, []).extend(r[i] for r in rows if not has_op or r[0] != "D" or r[i] in NULLS_SEEN)
-            if s.file.is_parquet:
-                kinds[n] = wider(kinds.get(n), parquet_type(n, footer(s.file).field(i).type))
+            values.setdefault(n, []).extend(r[i] for r in v.rows if not v.has_op or r[0] != "D" or r[i] in NULLS_SEEN)
+            if v.sample.file.is_parquet:
+                kinds[n] = wider(kinds.get(n), parquet_type(n, footer(v.sample.file).field(i).type))
         if names and own != names:
-            table.problems.append(f"{s.file.path}: its columns differ: {_difference(names, own)}")
+            differing = [f"without {n}" for n in names if n not in own] + [f"with {n}" for n in own if n not in names]
+            table.problems.append(f"{v.sample.file.path}: its columns differ: {', '.join(differing) or 'their order'}")
         names = own
-    table.sequence = next((n for n in names if _is_sequence(values.get(n, ()))), "")
-    return _without_images([n for n in names if n != table.sequence], table), values, kinds
-
-
-def _difference(names: Sequence[str], own: Sequence[str]) -> str:
-    parts = [f"without {n}" for n in names if n not in own] + [f"with {n}" for n in own if n not in names]
-    return ", ".join(parts) or "their order"
+    own = _without_images(names, views[-1], table)
+    if _is_sequence(values[own[-1]]):
+        table.sequence, own = own[-1], own[:-1]
+    return own, values, kinds
 
 
 def _is_sequence(values: Sequence[str]) -> bool:
-    filled = [v for v in values if v and v not in NULL_WORDS]
+    filled = [v for v in values if v not in NULLS_SEEN]
     return bool(filled) and all(SEQUENCE_DIGITS.fullmatch(v) for v in filled)
 
 
-def _without_images(names: list[str], table: FoundTable) -> list[str]:
-    """Return the names without those of before-image columns, which are at the end; those of the key name the key."""
+def _without_images(names: list[str], view: _View, table: FoundTable) -> list[str]:
+    """Return the names without those of before-image columns: the last ones, null in inserts. Those of the key name the key."""
     for own in range((len(names) + 1) // 2, len(names)):
         images = [n.removeprefix(IMAGE) for n in names[own:]]
-        if all(f"{IMAGE}{i}" == n and i in names[:own] for i, n in zip(images, names[own:], strict=True)):
+        are_images = all(f"{IMAGE}{i}" == n and i in names[:own] for i, n in zip(images, names[own:], strict=True))
+        if are_images and all(f in NULLS_SEEN for r in view.of("I") for f in r[view.own + own :]):
             table.has_images = True
             if len(images) < own or own == 1:
                 table.key, table.key_why = tuple(images), f"its before-image columns are {', '.join(names[own:])}"
@@ -366,35 +358,30 @@ def parquet_type(name: str, kind: pa.DataType) -> Guess:
     return Guess(name, plain.get(kind, "WSTRING"), why, certain=kind in plain)
 
 
-_RANKS = {n: i for i, n in enumerate(("INT1", "UINT1", "INT2", "UINT2", "INT4", "UINT4", "INT8"))}
+_INTEGERS = {"INT1", "UINT1", "INT2", "UINT2", "INT4", "UINT4", "INT8"}
 
 
 def wider(one: Guess | None, other: Guess) -> Guess:
     """Return a type that holds the values of both; a text where no number does."""
     if one is None or (one.type, one.utc) == (other.type, other.utc):
         return other
-    if one.type in _RANKS and other.type in _RANKS:
+    if {one.type, other.type} <= _INTEGERS:
         return replace(other, type="INT8", certain=False, why=f"{one.why}, elsewhere {other.why}")
     return Guess(other.name, "WSTRING", f"{one.why}, elsewhere {other.why}")
 
 
-# --- keys
+# --- keys, nulls and rules
 
 
-def _guess_key(table: FoundTable, usable: Sequence[Sample], form: _Form) -> None:
+def _guess_key(table: FoundTable, first: _View) -> None:
     """Set the columns that are unique in the first rows, unless before-image columns name the key."""
-    first = usable[0]
-    at = _has_op(first, form.has_header) + form.has_time
-    body = _fields(first, form.has_header)[1]
-    rows = [r[at:] for r in body if _operation(first, form.has_header, r) == "I" and len(r) - at >= len(table.columns)]
+    rows = [r[first.own :] for r in first.of("I")]
+    rows = [r for r in rows if len(r) >= len(table.columns)]
     if table.key or len(rows) < 2:
         return
     named = {table.source.split(".")[-1].rstrip("s").lower() + "_id", "id"}
-    may_be = [
-        i
-        for i, g in enumerate(table.columns)
-        if not (g.likely or g.type).startswith(("REAL", "NCLOB")) and not any(r[i] in NULLS_SEEN for r in rows)
-    ]
+    filled = [i for i in range(len(table.columns)) if not any(r[i] in NULLS_SEEN for r in rows)]
+    may_be = [i for i in filled if not table.columns[i].looks.startswith(("REAL", "NCLOB"))]
     ranked = sorted(may_be, key=lambda i: (table.columns[i].name.lower() not in named, i))
     for places in [*((i,) for i in ranked), *combinations(ranked[:4], 2)]:
         if len({tuple(r[i] for i in places) for r in rows}) == len(rows):
@@ -403,40 +390,15 @@ def _guess_key(table: FoundTable, usable: Sequence[Sample], form: _Form) -> None
             return
 
 
-# --- numbers
-
-
-def _estimate(table: FoundTable, there: Any, usable: Sequence[Sample]) -> None:
-    """Estimate the rows of the load files and the changes, from the size of a row in the samples."""
-    for phase, files in ((LOAD_PHASE, there.loads), (CHANGE_PHASE, there.changes)):
-        sizes = [s.row_bytes for s in usable if s.phase == phase and s.row_bytes]
-        if sizes:
-            count = round(sum(f.size for f in files) / (sum(sizes) / len(sizes)))
-            table.rows, table.changes = (count, table.changes) if phase == LOAD_PHASE else (table.rows, count)
-
-
-def _last_commit(usable: Sequence[Sample], form: _Form) -> str:
-    """Return the latest commit time in the newest change file's first rows; empty if there is none."""
-    last = next((s for s in reversed(usable) if s.phase == CHANGE_PHASE and s.rows), None)
-    if last is None or not form.has_time:
-        return ""
-    at = int(_has_op(last, form.has_header))
-    return max((r[at] for r in _fields(last, form.has_header)[1] if at < len(r) and TIME.fullmatch(r[at])), default="")
-
-
 def _guess_null(result: Guesses) -> None:
     """Find the null token: a word among numbers or times proves it; empty fields there, or words among texts, suggest it."""
     columns = [(t.source, g) for t in result.tables.values() for g in t.columns]
-    typed = [(t, g) for t, g in columns if not (g.likely or g.type).startswith(("WSTRING", "NCLOB"))]
-    for among, is_proof in ((typed, True), (columns, False)):
-        for table, g in among:
-            if words := sorted(g.nulls - {""}):
-                result.null = words[0] if is_proof else None
-                result.proposed_null, result.null_why = words[0], f"{table}: {g.name} has {words[0]}: {g.why}"
-                return
-        if empty := next(((t, g) for t, g in among if "" in g.nulls and is_proof), None):
-            result.proposed_null, result.null_why = "", f"{empty[0]}: {empty[1].name} has empty fields: {empty[1].why}"
-            return
+    typed = [(t, g) for t, g in columns if not g.looks.startswith(("WSTRING", "NCLOB"))]
+    words = [(t, g, w, among is typed) for among in (typed, columns) for t, g in among for w in sorted(g.nulls - {""})]
+    empty = [(t, g, "", False) for t, g in typed if "" in g.nulls]
+    for table, g, token, is_proof in [*(w for w in words if w[3]), *empty, *words][:1]:
+        result.null, result.proposed_null = token if is_proof else None, token
+        result.null_why = f"{table}: {g.name} has {token or 'empty fields'}: {g.why}"
 
 
 def _share_sequence(tables: Iterable[FoundTable]) -> None:
