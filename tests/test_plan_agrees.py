@@ -29,8 +29,8 @@ def _environment(w, monkeypatch, **sections):
 
 def _plan(capsys) -> tuple[dict[str, dict[str, str]], str]:
     """Run `frazil plan`; return its table by source table, and all that it says. Columns are two blanks apart in every line."""
-    assert main(["plan", "--env", "w"]) == runs.OK
-    out = capsys.readouterr().out
+    assert main(["plan", "--env", "w", "--wide"]) == runs.OK
+    out = capsys.readouterr().out.partition("\n")[2]
     grid = list(takewhile(lambda line: not re.search(": (impossible|decision): |has data and no spec|^format: ", line), out.splitlines()))  # fmt: skip
     wide = [line.ljust(max(map(len, grid))) for line in grid]
     blank = "".join(" " if all(line[i] == " " for line in wide) else "x" for i in range(len(wide[0])))

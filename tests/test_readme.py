@@ -33,6 +33,7 @@ from frazil.config.validation import Entries, flow  # noqa: E402
 from frazil.config.warehouse_entries import WarehouseEntries  # noqa: E402
 from frazil.dms.endpoint import read_endpoint  # noqa: E402
 from frazil.dms.mappings import read_mappings  # noqa: E402
+from frazil.flows.source_catalog import DMS_TYPES  # noqa: E402
 from frazil.lake.pyiceberg_catalog import SERVED_COLUMNS  # noqa: E402
 from frazil.report.notebook_output import Grid  # noqa: E402
 from test_plain_prose import PLAIN  # noqa: E402
@@ -104,6 +105,16 @@ def engine_table() -> str:
     return "\n".join([*lines, "| any other | not known | | |"]) + "\n"
 
 
+def type_table() -> str:
+    """Render the native types of each source engine, with their DMS types."""
+    lines = []
+    for engine, types in DMS_TYPES.items():
+        lines += ["", f"### {ENGINE_NAMES[engine]}", "", "| type | in specs |", "|---|---|"]
+        lines += [f"| `{kind}` | `{dms}`{', `utc: true`' if utc else ''} |" for kind, (dms, utc) in types.items()]
+    return "\n".join([*lines[1:], ""])
+
+
+ENGINE_NAMES = {"postgresql": "PostgreSQL", "mysql": "MySQL and MariaDB", "sqlserver": "SQL Server", "oracle": "Oracle"}
 TABLES = {
     "parameters": (PARAMETERS, parameter_table),
     "table entries": (OF_TABLE, lambda: entry_table(TableEntries)),
@@ -112,6 +123,8 @@ TABLES = {
     "warehouse entries": (OF_WAREHOUSE, lambda: entry_table(WarehouseEntries)),
 }
 """The tables of params/README.md that are made from the library."""
+NATIVE = ROOT / "lib/docs/types.md"
+OF_NATIVE = ("<!-- native types:", "<!-- end of native types -->")
 
 
 def demo_table(summary: dict) -> str:
@@ -125,6 +138,10 @@ def demo_table(summary: dict) -> str:
 def test_the_tables_of_parameters_and_entries_are_those_of_the_library(table):
     marks, rendered = TABLES[table]
     assert block(read(PARAMS), marks)[2] == rendered(), "run: python tests/test_readme.py"
+
+
+def test_the_table_of_native_types_is_that_of_the_library():
+    assert block(read(NATIVE), OF_NATIVE)[2] == type_table(), "run: python tests/test_readme.py"
 
 
 def test_the_demos_table_is_one_that_ended_equal_with_all_tables():
@@ -226,6 +243,7 @@ def test_every_word_with_an_underscore_is_known(file):
     """A parameter that is renamed must not live on in the pages."""
     entries = {f.name for f in [*fields(TableSpec), *fields(Column)]}
     entries |= {*WarehouseEntries.model_fields, *SERVED_COLUMNS}
+    entries |= {kind for types in DMS_TYPES.values() for kind in types}
     known = PARAMETER_NAMES | entries | set(settings.NOTEBOOKS) | set(UNREPRESENTABLE) | OTHERS
     assert {s for s in spans(read(file)) if re.fullmatch(r"[a-z]+(_[a-z]+)+", s)} <= known
 
@@ -346,6 +364,7 @@ def main() -> None:
     """Write the generated blocks again."""
     for marks, rendered in TABLES.values():
         PARAMS.write_text(replaced(read(PARAMS), marks, rendered()), encoding="utf-8")
+    NATIVE.write_text(replaced(read(NATIVE), OF_NATIVE, type_table()), encoding="utf-8")
     if "--demo" in sys.argv[1:]:
         summary = json.loads((RUN / "summary.json").read_text(encoding="utf-8"))
         FILE.write_text(replaced(read(), DEMO, demo_table(summary)), encoding="utf-8")

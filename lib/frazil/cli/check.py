@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from pathlib import Path
@@ -19,18 +20,21 @@ from frazil.report import runs
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--quiet", action="store_true", help="print nothing if no limit is breached")
+    parser.add_argument("--json", action="store_true", help="print the breaches as JSON, on standard output")
 
 
 def main(options: argparse.Namespace) -> int:
     """Print the breaches and call the hooks; return `runs.BREACH` if there are any."""
     operate: OperateSettings = resolve("operate", {"env": options.env}).settings
     found = breaches(operate)
-    for line in found:
+    if options.json:
+        print(json.dumps({"env": options.env, "breaches": found}))
+    for line in [] if options.json else found:
         print(line, file=sys.stderr)
     if found:
         call_hooks(operate, {"env": options.env, "outcome": "breach", "breaches": found})
         return runs.BREACH
-    if not options.quiet:
+    if not options.quiet and not options.json:
         print(f"{options.env}: all is well")
     return runs.OK
 

@@ -48,6 +48,7 @@ class Listed:
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--yes", action="store_true", help="delete what the last `frazil down` without it has listed")
+    parser.add_argument("--json", action="store_true", help="print the list as JSON")
     parser.add_argument(
         "--table", default="", metavar="SCHEMA.TABLE", help="only this source table's table in the lake, with its files"
     )
@@ -61,18 +62,13 @@ def main(options: argparse.Namespace) -> int:
     again = f"frazil down --env {options.env}" + (f" --table {shlex.quote(options.table)}" if tables else "")
     kept = book.folder / f"down{'.' + hashlib.sha256(options.table.encode()).hexdigest()[:8] if tables else ''}.json"
     now, left = one_table(book) if tables else listed(book)
+    facts = json.dumps({"env": options.env, "deleted": options.yes, **asdict(now), "left": left})
     if not options.yes:
-        for table in now.tables:
-            print(f"table {table}")
-        for namespace in now.namespaces:
-            print(f"namespace {namespace}")
-        for path in [*now.files, *now.folders]:
-            print(path)
-        for line in left:
-            print(f"not deleted: {line}")
-        print(f"{now}: nothing is deleted yet;")
-        print(f"  {again} --yes deletes exactly these")
         kept.write_text(json.dumps(asdict(now)), encoding="utf-8")
+        if options.json:
+            print(facts)
+        else:
+            _print(now, left, again)
         return runs.OK if now.tables or now.folders else runs.NOTHING
     if not kept.exists():
         raise DownError("nothing was listed yet", f"run {again} first and read what it lists")
@@ -82,8 +78,22 @@ def main(options: argparse.Namespace) -> int:
     kept.unlink()
     if not tables:
         runs.write_index(book.folder)
-    print(f"deleted {now}")
+    print(facts if options.json else f"deleted {now}")
     return runs.OK
+
+
+def _print(now: Listed, left: list[str], again: str) -> None:
+    """Print what would be deleted and what not."""
+    for table in now.tables:
+        print(f"table {table}")
+    for namespace in now.namespaces:
+        print(f"namespace {namespace}")
+    for path in [*now.files, *now.folders]:
+        print(path)
+    for line in left:
+        print(f"not deleted: {line}")
+    print(f"{now}: nothing is deleted yet;")
+    print(f"  {again} --yes deletes exactly these")
 
 
 def listed(book: Workbook) -> tuple[Listed, list[str]]:

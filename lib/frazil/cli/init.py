@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 import yaml
 
 from frazil.cli import schema
+from frazil.cli.init_files import FromFiles, annotated, from_files
+from frazil.cli.init_files import add as add_from_files
 from frazil.config.jars import PACKAGES
 from frazil.config.settings import ParameterError, Settings, find_params
 from frazil.config.source_database import ENGINES, SourceDatabaseError, source_connection
@@ -46,6 +49,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--tables", nargs="+", default=["%.%"], metavar="PATTERN", help="source tables, as in shop.%%")
     parser.add_argument("--source", default="", help="folder or stream that DMS writes to; left out: the target's")
+    add_from_files(parser)
 
 
 @dataclass(frozen=True)
@@ -63,29 +67,64 @@ class _Target:
 
 def main(options: argparse.Namespace) -> int:
     """Write the files, but overwrite none, and print harmful settings; return `runs.OK`."""
+    params = _params()
+    if options.from_files:
+        return _from_files(options, params)
     mappings = read_mappings(options.task)
     target = _target(options)
-    params = _params()
+    print("reading the source's catalog by JDBC through Spark: this takes some seconds", file=sys.stderr)
     found = _tables_of_source(options, target, params)
     specs, notes = _selected(options, mappings, found)
     mappings, task = _task(options, mappings, specs)
-    files = {
-        f"{options.env}.yml": _environment(options.env, target.source, bool(task)),
-        f"{options.env}.endpoint.json": json.dumps(
-            {"$schema": "schema/endpoint.json", **_without_passwords(target.document)}, indent=2
-        )
-        + "\n",
-        **({f"{options.env}.mappings.json": task} if task else {}),
-        **_specs(options.env, list(specs.values()), mappings),
-    }
-    _write(files, params)
-    schema.write(params)
+    files = _files(options.env, target, task, _specs(options.env, list(specs.values()), mappings))
+    _write_all(files, params)
     _say_losses(target, mappings, specs)
-    for note in notes:
-        print(note, file=sys.stderr)
+    _say(notes)
     _say_without_key(specs)
     _say_what_is_next(options, target, params)
     return runs.OK
+
+
+def _from_files(options: argparse.Namespace, params: Path) -> int:
+    """Write the files of an environment by what DMS's files show."""
+    found: FromFiles = from_files(options, params.parent)
+    target = _Target(found.document, found.settings, options.source or found.source, is_stream=False)
+    task = json.dumps({"rules": found.rules}, indent=2) if found.rules else ""
+    task = options.task.read_text(encoding="utf-8") if options.task else task
+    specs = _specs(options.env, list(found.tables.values()), found.mappings)
+    specs = {
+        name: annotated(text, found.comments[t]) for (name, text), t in zip(specs.items(), found.tables, strict=True)
+    }
+    _write_all(_files(options.env, target, task, specs, found.remarks), params)
+    _say_losses(target, found.mappings, found.tables)
+    _say(found.notes)
+    _say_without_key(found.tables)
+    print(
+        f"every guess is a comment in {params / options.env}.yml and {params / options.env}/*.yml: confirm or correct it"
+    )
+    print(f"next: frazil plan --env {options.env}")
+    return runs.OK
+
+
+def _files(env: str, target: _Target, task: str, specs: dict[str, str], remarks: Sequence[str] = ()) -> dict[str, str]:
+    """Return the text of every file of an environment, by its name below `params/`."""
+    document = {"$schema": "schema/endpoint.json", **_without_passwords(target.document)}
+    return {
+        f"{env}.yml": _environment(env, target.source, bool(task), remarks),
+        f"{env}.endpoint.json": json.dumps(document, indent=2) + "\n",
+        **({f"{env}.mappings.json": task} if task else {}),
+        **specs,
+    }
+
+
+def _write_all(files: dict[str, str], params: Path) -> None:
+    _write(files, params)
+    schema.write(params)
+
+
+def _say(notes: list[str]) -> None:
+    for note in notes:
+        print(note, file=sys.stderr)
 
 
 def _target(options: argparse.Namespace) -> _Target:
@@ -251,7 +290,7 @@ def _spec(t: CatalogTable) -> TableSpec:
     return TableSpec(t.source, t.source, t.key, t.columns)
 
 
-def _environment(env: str, source: str, mappings: bool) -> str:
+def _environment(env: str, source: str, mappings: bool, remarks: Sequence[str] = ()) -> str:
     place = f"runs/{env}/lake"
     common = {
         "source": source, "endpoint": f"params/{env}.endpoint.json",
@@ -261,6 +300,9 @@ def _environment(env: str, source: str, mappings: bool) -> str:
     }  # fmt: skip
     text = schema.HEAD.format(place="", document="environment")
     text += "# Where DMS writes, how, and where the lake is. See params/README.md for what else you can set here.\n"
+    text += "".join(
+        f"# {line}\n" for line in (["The settings of the endpoint, by DMS's files:"] if remarks else []) + list(remarks)
+    )
     return text + yaml.safe_dump({"common": common}, sort_keys=False)
 
 

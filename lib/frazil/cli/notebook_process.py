@@ -27,21 +27,63 @@ class Task:
     sealed: dict[str, Any]
     """Parameters that may hold a credential: the notebook does not get them in its cell."""
     credentials: list[str]
+    follow: int = 0
+    """A descriptor for lines about the notebook's progress; 0: none."""
 
     def text(self) -> bytes:
         """Return the task as its process reads it from standard input: any user can read a command line."""
         return json.dumps(asdict(self)).encode()
 
 
+MARKS = ("✔", "✘", "!", "·")
+"""What the text of a result begins with."""
+
+
+class Follower:
+    """Prints the headings of cells that begin, what cells print, and results; lines are cut to a terminal's width."""
+
+    def __init__(self, descriptor: int):
+        self.out = os.fdopen(descriptor, "w", encoding="utf-8", errors="replace")
+        self.width = os.get_terminal_size(descriptor).columns if os.isatty(descriptor) else 0
+        self.shown: set[int] = set()
+
+    def write(self, text: str) -> None:
+        """Print what a cell has printed."""
+        for line in safe_output(text).splitlines():
+            with suppress(OSError):  # nobody reads it any more
+                self.out.write(f"{line[: self.width or None]}\n")
+                self.out.flush()
+
+    def flush(self) -> None:
+        """Do nothing: each line is flushed when it is printed."""
+
+    def look(self, cells: list[dict[str, Any]]) -> None:
+        """Print the headings and the results of cells that ended since the last look."""
+        for i, cell in enumerate(cells):
+            if i in self.shown or cell["metadata"].get("papermill", {}).get("status") != "completed":
+                continue
+            self.shown.add(i)
+            if cell["cell_type"] == "markdown":
+                self.write(
+                    "".join(f"{line}\n" for line in "".join(cell["source"]).splitlines() if line.startswith("#"))
+                )
+            for output in cell.get("outputs", ()):
+                text = "".join(output.get("data", {}).get("text/plain", ""))
+                if text.startswith(MARKS):
+                    self.write(text)
+
+
 class NotebookWriter:
     """Papermill's handler for the executed notebook: it is written again after each cell, completely or not at all."""
 
-    def __init__(self, task: Task):
-        self.task = task
+    def __init__(self, task: Task, follower: Follower | None = None):
+        self.task, self.follower = task, follower
 
     def write(self, text: str, path: str) -> None:
         """Write the notebook with outputs that are safe to show."""
         notebook = json.loads(text)
+        if self.follower:
+            self.follower.look(notebook["cells"])
         for cell in notebook["cells"]:
             cell.update({"outputs": _safe(cell["outputs"])} if "outputs" in cell else {})
         shown = json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"
@@ -97,11 +139,18 @@ def main() -> int:
     import papermill
     from papermill.iorw import papermill_io
 
-    papermill_io.register(task.folder, NotebookWriter(task))
+    follower = Follower(task.follow) if task.follow else None
+    papermill_io.register(task.folder, NotebookWriter(task, follower))
     out = str(Path(task.folder) / Path(task.notebook).name)
     try:
         papermill.execute_notebook(
-            task.notebook, out, task.parameters, kernel_name="python3", progress_bar=False, log_output=True
+            task.notebook,
+            out,
+            task.parameters,
+            kernel_name="python3",
+            progress_bar=False,
+            log_output=True,
+            stdout_file=follower,
         )
     except Exception:
         with suppress(OSError):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
+import textwrap
+from typing import Any
 
 from frazil.cli.hooks import call_hooks
 from frazil.config.query_engines import explained
@@ -11,28 +14,35 @@ from frazil.config.settings import resolve
 from frazil.flows import pending_work
 from frazil.flows.plan import DecisionNeededError, plan, require_no_decision
 from frazil.flows.workbook import Workbook
-from frazil.report import runs
-from frazil.report.notebook_output import Grid, shared
+from frazil.report import notebook_output, runs
+from frazil.report.notebook_output import Grid
+
+REMARKS = ("decision", "impossible", "notes")
+"""Columns of the plan that are printed below the table, each text once."""
+WIDTH = 80
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--strict", action="store_true", help="end with an error if a table needs a decision")
+    parser.add_argument("--tables", nargs="+", default=[], metavar="SCHEMA.TABLE", help="only these source tables")
+    parser.add_argument("--wide", action="store_true", help="show all columns, in lines as long as they are")
+    parser.add_argument("--json", action="store_true", help="print all that is known, as JSON")
 
 
 def main(options: argparse.Namespace) -> int:
     """Print the plan; with --strict return `runs.DECISION` if a table needs a decision."""
-    loads, book = (Workbook(resolve(n, {"env": options.env}).settings) for n in ("full_load", "cdc_merge"))
+    given = {"env": options.env, **({"tables": options.tables} if options.tables else {})}
+    loads, book = (Workbook(resolve(n, given).settings) for n in ("full_load", "cdc_merge"))
     rows = plan(book, loads.settings.on_changed_load, loads)
-    short = ("notes", "impossible", "decision")
-    names = [k for k in max(rows, key=len, default={}) if k not in short]  # a table that stops has few of them
-    print(Grid([{k: row.get(k, "") for k in names} for row in rows]))
-    for word in short:
-        for text, tables in shared(rows, word).items():
-            print(f"{', '.join(tables)}: {word}: {text}")
-    print("\n".join(explained(book.query_engines)))
-    for table in pending_work.without_spec(book):
-        print(f"{table}: {pending_work.NO_SPEC}")
+    without = [] if options.tables else pending_work.without_spec(book)
+    if options.json:
+        print(json.dumps({"env": options.env, "tables": rows, "without_spec": list(without)}, default=str))
+    else:
+        _print(rows, options.wide)
+        print("\n".join(explained(book.query_engines)))
+        for table in without:
+            print(f"{table}: {pending_work.NO_SPEC}")
     if trouble := runs.unusable(book.folder):
         print(f"runs: {trouble}; no run could be stored", file=sys.stderr)
         operate = resolve("operate", {"env": options.env}).settings
@@ -43,3 +53,41 @@ def main(options: argparse.Namespace) -> int:
         print(e.problem.splitlines()[0], file=sys.stderr)
         return runs.DECISION if options.strict else runs.OK
     return runs.OK
+
+
+def _print(rows: list[dict[str, Any]], wide: bool) -> None:
+    """Print the verdict, a line per table, and each remark once with its tables."""
+    print(repr(notebook_output.plan(rows)).splitlines()[0])
+    if wide:
+        names = [k for k in max(rows, key=len, default={}) if k not in REMARKS]  # a table that stops has few of them
+        print(Grid([{k: row.get(k, "") for k in names} for row in rows]))
+    else:
+        print(Grid([_short(row) for row in rows]))
+    for word in REMARKS if wide else (*REMARKS, "schema"):
+        for text, tables in grouped(rows, word).items():
+            line = f"{word}: {text}" if len(tables) == len(rows) > 1 else f"{', '.join(tables)}: {word}: {text}"
+            print(line if wide else textwrap.fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False))
+
+
+def _short(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the cells that fit a terminal; seconds are an estimate."""
+    files = (row.get("load") or 0) + (row.get("changes") or 0)
+    cut = {"table": _cut(row["table"], 26), "action": _cut(str(row.get("action", "")), 28)}
+    return {**cut, "pending": files, "mb": round(row.get("mb") or 0, 1), "about_s": row.get("about_s")}
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def grouped(rows: list[dict[str, Any]], word: str) -> dict[str, list[str]]:
+    """Return each remark with its tables; texts that differ in the table's name or folder alone are one, without the name."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for row in rows:
+        source = row["table"]
+        cell = str(row.get(word) or "")
+        for text in cell.split("; ") if word == "impossible" else [cell]:
+            if text:
+                common = text.replace(source, "<table>").replace(source.replace(".", "/", 1), "<table>")
+                found.setdefault(common, []).append((source, text))
+    return {common if len(each) > 1 else each[0][1]: [source for source, _ in each] for common, each in found.items()}

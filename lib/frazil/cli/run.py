@@ -58,6 +58,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout", type=float, help="stop the run after this many seconds; default: timeout_s in section operate"
     )
+    parser.add_argument(
+        "--idle-ok", action="store_true", help="exit code 0 in place of 10 (nothing to do) and 11 (skipped)"
+    )
+    parser.add_argument("--follow", action="store_true", help="show what the notebook does, as on a terminal")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -85,7 +89,8 @@ def main(options: argparse.Namespace) -> int:
         else:
             timeout = operate.timeout_s if options.timeout is None else options.timeout
             began = time.time()
-            facts = _papermill(_task(file, run, settings, given), run, timeout, lock)
+            with _followed(options.follow) as follow:
+                facts = _papermill(replace(_task(file, run, settings, given), follow=follow), run, timeout, lock)
             facts["unreadable"] = (
                 quarantine_status.newly_unreadable(settings, began) if settings.on_unreadable == "quarantine" else ""
             )
@@ -93,7 +98,8 @@ def main(options: argparse.Namespace) -> int:
         if facts["outcome"] == "nothing to do":
             facts["waiting"] = quarantine_status.still_waiting(book)
     _ended(operate, run, facts)
-    return runs.EXIT_CODES[run.facts["outcome"]]
+    code = runs.EXIT_CODES[run.facts["outcome"]]
+    return runs.OK if options.idle_ok and code >= runs.NOTHING else code
 
 
 def _without_spark(book: Workbook) -> dict[str, Any] | None:
@@ -137,7 +143,7 @@ def _alarm(operate: OperateSettings, run: RunFolder) -> None:
 
 
 def find_notebook(name: str, operate: OperateSettings) -> tuple[Path, str]:
-    """Return a notebook's file and the section of its parameters; `cdc_merge` finds `02_cdc_merge.ipynb`.
+    """Return a notebook's file and the section of its parameters; `cdc_merge` and `02` find `02_cdc_merge.ipynb`.
 
     It is searched in the folder of parameter `notebooks`, else in `notebooks/` next to `params/`, else in the installed
     notebooks.
@@ -150,8 +156,11 @@ def find_notebook(name: str, operate: OperateSettings) -> tuple[Path, str]:
         if name.endswith(".ipynb")
         else known.get(name) or known.get(next((k for k in known if k.partition("_")[2] == name), ""))
     )
+    if file is None and len(begin := [k for k in known if k.partition("_")[0] == name]) == 1:
+        file = known[begin[0]]
     if file is None or not file.is_file():
-        raise ParameterError(f"no notebook '{name}' in {' or '.join(map(str, folders))}", nearest(name, known))
+        near = nearest(name, [*known, *(k.partition("_")[2] for k in known)])
+        raise ParameterError(f"no notebook '{name}' in {' or '.join(map(str, folders))}", near)
     section = file.stem.partition("_")[2] if file.stem[:1].isdigit() else file.stem
     if section not in NOTEBOOKS:
         raise ParameterError(f"{file}: not a notebook of Frazil", nearest(section, NOTEBOOKS))
@@ -189,7 +198,7 @@ def _papermill(task: Task, run: RunFolder, timeout: float, lock) -> dict[str, An
             stdin=subprocess.PIPE,
             stdout=kept,
             stderr=kept,
-            pass_fds=[lock.fileno()],
+            pass_fds=[lock.fileno(), *([task.follow] if task.follow else [])],
             start_new_session=True,
         )
         try:
@@ -216,6 +225,20 @@ def _papermill(task: Task, run: RunFolder, timeout: float, lock) -> dict[str, An
     tables = (record or {}).get("tables", {})
     rows = sum(t.get("changes", t.get("rows", 0)) or 0 for t in tables.values() if "status" in t)
     return {**facts, "tables": tables, "rows": rows}
+
+
+@contextmanager
+def _followed(wanted: bool) -> Iterator[int]:
+    """Yield a descriptor of this command's output for the notebook's process: on a terminal, or if it is `wanted`; else 0."""
+    if not wanted and not sys.stdout.isatty():
+        yield 0
+        return
+    sys.stdout.flush()
+    descriptor = os.dup(sys.stdout.fileno())
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _log(run: RunFolder) -> BinaryIO:

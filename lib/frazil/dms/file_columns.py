@@ -38,6 +38,7 @@ from frazil.errors import LOAD_AGAIN
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 
 WRITE_A_TIME = "have DMS write the file again, with a timestamp or a text in this column"
@@ -79,14 +80,21 @@ def first_and_last(files: Sequence[DmsObject]) -> list[DmsObject]:
     return list(dict.fromkeys((*files[:1], *files[-1:])))
 
 
+def metadata(file: DmsObject) -> pq.FileMetaData:
+    """Return what a Parquet file's footer holds: its columns and the number of its rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    return pq.read_metadata(pa.BufferReader(_tail(file)) if is_s3(file.path) else file.path)
+
+
 @lru_cache(maxsize=4096)
 def footer(file: DmsObject) -> pa.Schema:
     """Return the columns of a Parquet file, from its footer; INT96 as microseconds, as Spark reads it."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     with refused_if_damaged(file.path):
-        found = pq.read_metadata(pa.BufferReader(_tail(file)) if is_s3(file.path) else file.path).schema
+        found = metadata(file).schema
         kinds, schema = {c.path: c.physical_type for c in found}, found.to_arrow_schema()
         schema = pa.schema([f.with_type(pa.timestamp("us")) if kinds.get(f.name) == "INT96" else f for f in schema])
     if twice := next((n for n in schema.names if schema.names.count(n) > 1), None):

@@ -204,7 +204,7 @@ def list_table(
         raise SourceError(f"{spec.source} contains DMS's own records, not data", f"remove {spec.file}")
     folder = f"{location(root)}/{spec.schema_name}/{spec.table_name}"
     entries = newest(folder, begin) if begin else walk(folder, listing_filter=recorded or Data())
-    objects = _classified(folder, _require_data(entries, spec.source))
+    objects = classified(folder, _require_data(entries, spec.source))
     if not objects.loads and not objects.changes and not (recorded and recorded.skipped):
         _check_source(location(root), spec)
     names = [o.name for o in objects.changes]
@@ -300,7 +300,7 @@ def _require_data(entries: Iterable[Entry], source: str) -> Iterator[Entry]:
             yield e
 
 
-def _classified(folder: str, entries: Iterable[Entry]) -> TableObjects:
+def classified(folder: str, entries: Iterable[Entry]) -> TableObjects:
     """Sort entries by name into load files, change files and others.
 
     An empty CSV file has no rows; an empty Parquet or packed file is not a data file.

@@ -111,7 +111,7 @@ def _stated(endpoint: Endpoint) -> dict[str, str | None]:
 
 def _of_file(file: DmsObject, phase: int, table: SourceTable) -> Iterator[Shown]:
     """Yield what a file's path, bytes and rows show."""
-    data, compression, whole = _unpacked(file)
+    data, compression, whole = unpacked(file)
     how = "begins with gzip's magic bytes" if compression == "gzip" else "is text"
     folder = file.path.rpartition("/{}/{}/".format(*table.target_name))[2].rpartition("/")[0]
     if phase == CHANGE_PHASE and folder:
@@ -141,9 +141,9 @@ def _of_folder(folder: str, endpoint: Endpoint) -> Iterator[Shown]:
             yield setting, value, f"is in {folder}", not endpoint.preserve_transactions
 
 
-def _unpacked(file: DmsObject) -> tuple[bytes, str, bool]:
-    """Return a file's first bytes, decompressed, its compression, and whether these are all its bytes."""
-    data = read_head(file.path)
+def unpacked(file: DmsObject, n: int = 1 << 16) -> tuple[bytes, str, bool]:
+    """Return a file's first `n` bytes, decompressed, its compression, and whether these are all its bytes."""
+    data = read_head(file.path, n)
     whole = len(data) >= file.size
     if not data.startswith(b"\x1f\x8b"):
         return data, "none", whole

@@ -1,0 +1,266 @@
+"""`frazil peek`: what it says of folders of every form, of damaged ones, and of settings that the files contradict."""
+
+import gzip
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from frazil.cli import main
+from frazil.dms import found_files
+from frazil.dms.found_files import find, read_samples
+from frazil.dms.guesses import guess, guess_type, parquet_type, wider
+from frazil.report import runs
+from mutated_files import DIALECTS, mutated_file, valid_file
+
+DATA = Path(__file__).parent / "data"
+TINY = DATA / "tiny/s3"
+NORTHWIND = Path("/work/shared/data/northwind_dms")
+
+
+def peek(capsys, *arguments):
+    """Return the exit code and what was printed, of which every line fits the terminal."""
+    code = main(["peek", *map(str, arguments)])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err, err
+    assert [line for line in out.split("\n") if len(line) > 80 and not line.startswith(("/", "  frazil"))] == []
+    return code, out + err
+
+
+def guessed(folder):
+    found = find(str(folder))
+    read_samples(found)
+    return guess(found)
+
+
+def written(folder: Path, **files) -> Path:
+    """Write files of the table shop.t: LOAD for the load file, T1 and T2 for change files."""
+    names = {"LOAD": "LOAD00000001.csv", "T1": "20260101-100000000.csv", "T2": "20260101-110000000.csv"}
+    for name, text in files.items():
+        file = folder / "shop/t" / names[name]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return folder
+
+
+def test_all_that_a_folder_shows_is_said_with_the_next_command(capsys, monkeypatch):
+    monkeypatch.setenv("FRAZIL_PARAMS", "/nonexistent")
+    code, said = peek(capsys, TINY)
+    assert code == runs.OK
+    for line in (
+        "2 table(s), 5 file(s) of DMS",
+        "app.person  ~4    ~8       ~480     1+2    id\n",
+        "app.visit   ~3    ~4       -        1+1    person_id, place ?\n",
+        "app.person: 4: id INT8, name WSTRING, balance NUMERIC(38,2), born DATE",
+        "proven      AddColumnName             true           5 file(s)",
+        "proven      CsvNullValue              NULL",
+        "1.0 s before it was written",
+        "the key of 1 table(s) is only likely: app.visit",
+        f"frazil init --from-files {TINY} --env prod",
+        "--take keys numbers",
+    ):
+        assert line in said
+
+
+@pytest.mark.parametrize(
+    "below", ["tests/data", "tests/data/tiny", "tests/data/tiny/s3/app", "tests/data/tiny/s3/app/person"]
+)
+def test_the_source_is_found_from_a_folder_above_or_below_it(capsys, below):
+    code, said = peek(capsys, DATA.parent.parent / below)
+    assert code == runs.OK and f"the source is {TINY}: it holds" in " ".join(said.split())
+    assert f"--from-files {TINY} --env" in said and "app.person" in said
+
+
+@pytest.mark.parametrize("folder", ["keyindex_v1", "tiny/params"])
+def test_a_folder_without_files_of_dms_is_called_so(capsys, folder):
+    code, said = peek(capsys, DATA / folder)
+    assert code == runs.NOTHING and "nothing that DMS writes is there" in said
+
+
+def test_a_path_that_is_no_folder_is_called_so(capsys):
+    code, said = peek(capsys, DATA / "none")
+    assert code == runs.EXIT_CODES["wrong parameters"] and "does not exist" in said and "cure:" in said
+    assert "is a file" in peek(capsys, DATA / "ledger_v1.json")[1]
+
+
+@pytest.mark.skipif(not NORTHWIND.is_dir(), reason="the files of a real task are not here")
+def test_files_of_a_real_task_without_headers_are_described(capsys):
+    code, said = peek(capsys, NORTHWIND)
+    assert code == runs.OK and "12 table(s), 21 file(s)" in said
+    assert (
+        "the columns' names: the files have no header" in said and "proven      AddColumnName             false" in said
+    )
+    found = guessed(NORTHWIND)
+    assert {t.sequence for t in found.tables.values()} == {"dms_change_seq"}
+    assert (found.null, found.proposed_null) == (None, "")
+    assert found.tables["public.territories"].columns[0].type == "WSTRING", "01581 is no number"
+
+
+def test_settings_that_the_files_contradict_are_named_first(capsys, tmp_path):
+    stated = {"CsvNullValue": "NULL", "AddColumnName": False, "IncludeOpForFullLoad": True, "TimestampColumnName": "ts"}
+    (tmp_path / "e.json").write_text(json.dumps({"S3Settings": stated}))
+    _, said = peek(capsys, TINY, "--endpoints", tmp_path / "e.json")
+    assert "contradicted AddColumnName" in said.replace("contradictedA", "contradicted A")
+    assert said.index("contradicted") < said.index("proven ") and "stated: 'false'" in " ".join(said.split())
+
+
+def test_older_files_of_other_settings_are_named(capsys, tmp_path):
+    shutil.copytree(TINY, tmp_path / "s3")
+    (tmp_path / "s3/app/visit/20260301-080103000.csv").unlink()
+    (tmp_path / "s3/app/visit/LOAD00000001.csv").write_text("I,2026-03-01 08:00:00.000001,1,London,NULL,NULL,NULL\n")
+    _, said = peek(capsys, tmp_path / "s3")
+    assert "contradicted" in said and "first line is data" in said
+
+
+def test_forms_are_recognised(tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    folder = tmp_path / "p/shop/t"
+    folder.mkdir(parents=True)
+    columns = {
+        "Op": ["I", "I"],
+        "dms_ts": ["2026-01-01 10:00:00.000000"] * 2,
+        "id": pa.array([1, 2], pa.int32()),
+        "v": ["a", None],
+    }
+    pq.write_table(pa.table(columns), folder / "LOAD00000001.parquet")
+    found = guessed(tmp_path / "p")
+    table = found.tables["shop.t"]
+    assert found.settings == {"DataFormat": "parquet", "IncludeOpForFullLoad": True, "TimestampColumnName": "dms_ts"}
+    assert [(g.name, g.type, g.certain) for g in table.columns] == [("id", "INT4", True), ("v", "WSTRING", True)]
+    assert (table.key, table.rows) == (("id",), 2)
+
+    day = tmp_path / "d/shop/t/2026/01/01"
+    day.mkdir(parents=True)
+    (day / "20260101-100000000.csv.gz").write_bytes(gzip.compress(b"I;2026-01-01 09:00:00.000000;1;a\n" * 9))
+    found = guessed(tmp_path / "d")
+    wanted = {
+        "CsvDelimiter": ";",
+        "CompressionType": "gzip",
+        "DatePartitionEnabled": True,
+        "DatePartitionSequence": "YYYYMMDD",
+    }
+    assert wanted.items() <= found.settings.items() and list(found.tables) == ["shop.t"]
+
+    shared = tmp_path / "s/changes"
+    shared.mkdir(parents=True)
+    rows = "I,t,shop,2026-01-01 09:00:00.000000,1,a\nI,u,shop,2026-01-01 09:00:00.000000,1\n"
+    (shared / "CDC_TXN-20260101100000000.csv").write_text(rows)
+    found = guessed(tmp_path / "s")
+    assert found.settings["PreserveTransactions"] is True and found.settings["CdcPath"] == "changes"
+    assert {n: len(t.columns) for n, t in found.tables.items()} == {"shop.t": 2, "shop.u": 1}
+
+
+def test_a_guessed_type_never_changes_a_value():
+    def types(*values):
+        found = guess_type("c", values)
+        return found.type, found.likely
+
+    assert types("1", "22") == ("WSTRING", "INT8") and types("01", "22") == ("WSTRING", "") == types("+1")
+    assert types("1.50", "2") == ("WSTRING", "NUMERIC(38,2)") and types("9" * 25) == ("WSTRING", "NUMERIC(38,0)")
+    assert (
+        types("2026-01-01") == ("DATE", "")
+        and types("2026-13-01") == ("WSTRING", "")
+        and types("true") == ("WSTRING", "")
+    )
+    assert (
+        types("2026-01-01 10:00:00.1") == ("DATETIME", "")
+        and types("x" * 5000) == ("NCLOB", "")
+        and types() == ("WSTRING", "")
+    )
+    assert types("+3.2e+01") == ("WSTRING", "REAL8")
+    pa = pytest.importorskip("pyarrow")
+    small, long, text = (parquet_type("c", k) for k in (pa.int16(), pa.uint32(), pa.string()))
+    assert wider(small, long).type == "INT8" and wider(small, text).type == "WSTRING" == wider(long, text).type
+    assert wider(None, small) == small and parquet_type("c", pa.decimal256(50, 2)).type == "WSTRING"
+
+
+def test_a_null_token_is_proven_by_numbers_and_times_only(tmp_path):
+    head = "Op,ts,id,n,v\n"
+    row = "I,2026-01-01 10:00:00.000000,{},{},{}\n"
+    words = guessed(written(tmp_path / "1", LOAD=head + row.format(1, 5, "a") + row.format(2, "NULL", "b")))
+    texts = guessed(written(tmp_path / "2", LOAD=head + row.format(1, 5, "NULL") + row.format(2, 6, "b")))
+    empty = guessed(written(tmp_path / "3", LOAD=head + row.format(1, 5, "a") + row.format(2, "", "b")))
+    none = guessed(written(tmp_path / "4", LOAD=head + row.format(1, 5, "") + row.format(2, 6, "b")))
+    assert [(g.null, g.proposed_null) for g in (words, texts, empty, none)] == [
+        ("NULL", "NULL"),
+        (None, "NULL"),
+        (None, ""),
+        (None, None),
+    ]
+
+
+def test_only_before_image_columns_prove_a_key(tmp_path):
+    row = "I,2026-01-01 10:00:00.000000,{0},a,\n"
+    plain = guessed(written(tmp_path / "1", LOAD="Op,ts,id,v,old_id\n" + row.format(1) + row.format(2)))
+    image = guessed(written(tmp_path / "2", LOAD="Op,ts,id,v,BI_id\n" + row.format(1) + row.format(2)))
+    table, proven = plain.tables["shop.t"], image.tables["shop.t"]
+    assert (table.key, table.key_is_proven, len(table.columns)) == (("id",), False, 4)
+    assert (proven.key, proven.key_is_proven, len(proven.columns)) == (("id",), True, 3)
+    filled = "I,2026-01-01 10:00:00.000000,{0},a,{0}\n"
+    own = guessed(written(tmp_path / "3", LOAD="Op,ts,id,v,BI_id\n" + filled.format(1) + filled.format(2)))
+    assert [g.name for g in own.tables["shop.t"].columns] == ["ts", "id", "v", "BI_id"], (
+        "old values of inserts are null"
+    )
+
+
+def test_a_column_is_the_commit_time_only_if_it_cannot_be_a_tables_own(tmp_path):
+    row = "{},2026-01-01 10:00:00.000000,1,{},{}\n"
+    head, insert, delete = "Op,at,id,a,b\n", row.format("I", "x", "y"), row.format("D", "", "")
+    one = guessed(written(tmp_path / "1", T1=head + insert + row.format("D", "x", "y")))
+    deleted = guessed(written(tmp_path / "2", T1=head + insert + delete))
+    unnamed = guessed(written(tmp_path / "3", T1=insert))
+    written(tmp_path / "4/", T1=head + insert)
+    shutil.copytree(tmp_path / "4/shop/t", tmp_path / "4/shop/u")
+    two, named = guessed(tmp_path / "4"), guessed(written(tmp_path / "5", T1=head.replace("at", "dms_at") + insert))
+    found = [g.settings.get("TimestampColumnName") for g in (one, deleted, unnamed, two, named)]
+    assert found == [None, "at", None, "at", "dms_at"]
+    assert one.tables["shop.t"].columns[0].name == "at" and unnamed.tables["shop.t"].columns[0].type == "DATETIME"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_damaged_folder_is_described_without_a_trace(capsys, tmp_path, seed):
+    r = random.Random(seed)
+    for table in ("one", "two", "ünï cöde"):
+        dialect = r.choice(DIALECTS)
+        for name in ("LOAD00000001", "20260101-100000000", "20260101-110000000"):
+            file = tmp_path / "shop" / table / (name + dialect.ending)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(mutated_file(r, valid_file(r, dialect), dialect))
+    odd = tmp_path / "shop/one"
+    if seed % 3 == 0:
+        (odd / "20269999-999999999.csv").write_text("x")
+        (odd / "LOAD00000009.csv").symlink_to(tmp_path / "gone")
+        (odd / "LOAD0000000A.csv").mkdir()
+    code, said = peek(capsys, tmp_path)
+    assert code == runs.OK and "next" in said and "3 table(s)" in said, said
+
+
+def test_a_slow_listing_ends_in_time_and_says_so(capsys, monkeypatch):
+    monkeypatch.setattr(found_files, "LISTING_S", 0)
+    monkeypatch.setattr(found_files, "READING_S", 0)
+    code, said = peek(capsys, TINY)
+    assert code == runs.OK and "numbers are minimums" in said
+
+
+def test_a_folder_on_s3_is_read(capsys, monkeypatch):
+    boto3 = pytest.importorskip("boto3")
+    server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", 0)
+    server.start()
+    try:
+        for name, value in (("ENDPOINT_URL_S3", "http://{}:{}".format(*server.get_host_and_port())), ("ACCESS_KEY_ID", "a"), ("SECRET_ACCESS_KEY", "b"), ("DEFAULT_REGION", "eu-west-1")):  # fmt: skip
+            monkeypatch.setenv(f"AWS_{name}", value)
+        s3 = boto3.client("s3")
+        s3.create_bucket(Bucket="bucket", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+        for file in (f for f in TINY.rglob("*.csv")):
+            s3.put_object(Bucket="bucket", Key=f"dms/{file.relative_to(TINY)}", Body=file.read_bytes())
+        code, said = peek(capsys, "s3://bucket")
+        assert (
+            code == runs.OK
+            and "the source is s3://bucket/dms:" in said
+            and "--from-files s3://bucket/dms --env prod" in said
+        )
+        assert "app.person  ~4    ~8       ~480     1+2    id\n" in said
+    finally:
+        server.stop()
