@@ -366,6 +366,7 @@ TEXT_ONLY = {
     "AwsError": "what is deployed on AWS: `down` deletes neither tables nor source files (test_aws_deploy)",
     "DmsTaskError": "DMS is not asked or not reached: the tables wait (test_load_gate)",
     "WarehouseError": "readers of the lake: no row of it is concerned (test_warehouse_runs)",
+    "LabError": "JupyterLab is not installed; no data is concerned",
     "JarsError": "jars, Java or the network; no data is concerned",
     "SessionError": "Spark or its jars; no data is concerned",
     "SourceDatabaseError": "the source database is not reached or not known; no row is concerned",
