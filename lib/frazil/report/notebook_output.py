@@ -60,9 +60,13 @@ class Grid:
         self.rows = list(rows)
         self.columns = list(columns) or list(dict.fromkeys(k for row in self.rows for k in row))
 
+    def name(self, column: str) -> str:
+        """Return the name of a column without a unit that its cells show."""
+        return safe(column).removesuffix("_s").removesuffix("_share")
+
     def title(self, column: str) -> str:
-        """Return the heading of a column: its name in words, without a unit that its cells show."""
-        return safe(column).removesuffix("_s").removesuffix("_share").replace("_", " ")
+        """Return the heading of a column in HTML: its name in words."""
+        return self.name(column).replace("_", " ")
 
     def _column(self, name: str) -> list[str]:
         """Return the texts of a column, its numbers with the same decimals."""
@@ -74,7 +78,7 @@ class Grid:
         return [_number(v, name, decimals) if _is_number(v) else _shown(v) for v in values]
 
     def _heads(self) -> list[str]:
-        return [self.title(c).replace(" ", "_") for c in self.columns]
+        return [self.name(c) for c in self.columns]
 
     def _cells(self) -> list[list[str]]:
         columns = [self._column(name) for name in self.columns]
@@ -115,9 +119,11 @@ class Grid:
 class Rows(Grid):
     """Rows of a table of the lake: names and values as a query needs them, without separators or units."""
 
-    def title(self, column: str) -> str:
+    def name(self, column: str) -> str:
         """Return a column's own name."""
         return safe(column)
+
+    title = name
 
     def _column(self, name: str) -> list[str]:
         return [_value(row[name]) if name in row else "" for row in self.rows]
