@@ -348,6 +348,9 @@ def test_missing_wrong_and_unreachable_access_is_told_without_secrets(at_server,
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(StorageError, match="no AWS credentials found.*\n  cure: set AWS_PROFILE"):
         list_table("s3://dms/x", SPEC)
+    monkeypatch.setattr("pyspark.TaskContext.get", lambda: "a task")
+    with pytest.raises(StorageError, match="found on a Spark executor .*\n  cure: give the executors' machines a role"):
+        list_table("s3://dms/x", SPEC)
     for name, value in {
         **at_server.environment,
         "AWS_ENDPOINT_URL": "http://127.0.0.1:9",

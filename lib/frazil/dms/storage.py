@@ -10,6 +10,7 @@ import codecs
 import gzip
 import io
 import os
+import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -148,6 +149,7 @@ def _timestamp(text: Any) -> datetime:
 
 
 _CREDENTIALS = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or run `aws sso login`, or give the machine a role"
+_OF_EXECUTORS = "give the executors' machines a role, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in their environment (spark-env.sh)"
 _CURES = {
     "NoSuchBucket": ("the bucket does not exist", "correct the bucket in parameter 'source', or AWS_ENDPOINT_URL"),
     "NoSuchKey": ("the object does not exist", "it was removed during the run: run again"),
@@ -161,6 +163,12 @@ _CURES = {
 }  # fmt: skip
 
 
+def _in_task() -> bool:
+    """Return whether this process works for a Spark task, which has the executor's environment."""
+    spark = sys.modules.get("pyspark")
+    return spark is not None and spark.TaskContext.get() is not None
+
+
 @contextmanager
 def _storage_errors(path: str) -> Iterator[None]:
     """Turn boto3's exceptions into one StorageError with its cure, without secrets."""
@@ -172,7 +180,8 @@ def _storage_errors(path: str) -> Iterator[None]:
     try:
         yield
     except (e.NoCredentialsError, e.PartialCredentialsError) as error:
-        raise StorageError(f"{path}: no AWS credentials found ({type(error).__name__})", _CREDENTIALS) from None
+        place, cure = ("on a Spark executor ", _OF_EXECUTORS) if _in_task() else ("", _CREDENTIALS)
+        raise StorageError(f"{path}: no AWS credentials found {place}({type(error).__name__})", cure) from None
     except e.ClientError as error:
         code = str(error.response.get("Error", {}).get("Code", "?"))
         problem, cure = _CURES.get(code, (f"S3 answers {code}", "see AWS's list of S3 error codes"))
