@@ -444,6 +444,7 @@ def _template(engine="emr-serverless") -> str:
 @pytest.mark.parametrize("engine", ["glue", "emr-steps"])
 def test_cfn_lint_accepts_the_template_of_other_engines(tmp_path, engine):
     assert lint(_template(engine), tmp_path) == []
+    assert len(_template(engine).encode()) < 51_200, "CloudFormation takes no longer text"
 
 
 @pytest.mark.parametrize(
