@@ -175,19 +175,19 @@ def test_a_guessed_type_never_changes_a_value():
     assert wider(None, small) == small and parquet_type("c", pa.decimal256(50, 2)).type == "WSTRING"
 
 
-def test_a_null_token_is_proven_by_numbers_and_times_only(tmp_path):
-    head = "Op,ts,id,n,v\n"
-    row = "I,2026-01-01 10:00:00.000000,{},{},{}\n"
-    words = guessed(written(tmp_path / "1", LOAD=head + row.format(1, 5, "a") + row.format(2, "NULL", "b")))
-    texts = guessed(written(tmp_path / "2", LOAD=head + row.format(1, 5, "NULL") + row.format(2, 6, "b")))
-    empty = guessed(written(tmp_path / "3", LOAD=head + row.format(1, 5, "a") + row.format(2, "", "b")))
-    none = guessed(written(tmp_path / "4", LOAD=head + row.format(1, 5, "") + row.format(2, 6, "b")))
-    assert [(g.null, g.proposed_null) for g in (words, texts, empty, none)] == [
-        ("NULL", "NULL"),
-        (None, "NULL"),
-        (None, ""),
-        (None, None),
-    ]
+def test_a_null_token_is_proven_by_times_or_by_two_columns_of_numbers(tmp_path):
+    def nulls(name, *rows):
+        lines = ("I,2026-01-01 10:00:00.000000," + ",".join(r) + "\n" for r in rows)
+        found = guessed(written(tmp_path / name, LOAD="Op,dms_ts,id,n,m,v\n" + "".join(lines)))
+        return found.null, found.proposed_null
+
+    first = ("1", "5", "6", "a")
+    assert nulls("numbers", first, ("2", "NULL", "NULL", "b")) == ("NULL", "NULL")
+    assert nulls("number", first, ("2", "NULL", "7", "b")) == (None, "NULL")
+    assert nulls("time", ("1", "2020-01-01", "6", "a"), ("2", "NULL", "7", "b")) == ("NULL", "NULL")
+    assert nulls("text", first, ("2", "6", "7", "NULL")) == (None, "NULL")
+    assert nulls("empty", first, ("2", "", "7", "b")) == (None, "")
+    assert nulls("none", ("1", "5", "6", ""), ("2", "6", "7", "b")) == (None, None)
 
 
 def test_only_before_image_columns_prove_a_key(tmp_path):

@@ -395,12 +395,15 @@ def _guess_key(table: FoundTable, first: _View) -> None:
 
 
 def _guess_null(result: Guesses) -> None:
-    """Find the null token: a word among numbers or times proves it; empty fields there, or words among texts, suggest it."""
+    """Find the null token: a word among times, or in two columns of numbers, proves it; other words and empty fields suggest it."""
     columns = [(t.source, g) for t in result.tables.values() for g in t.columns]
     typed = [(t, g) for t, g in columns if not g.looks.startswith(("WSTRING", "NCLOB"))]
-    words = [(t, g, w, among is typed) for among in (typed, columns) for t, g in among for w in sorted(g.nulls - {""})]
+    times = {w for _, g in typed for w in g.nulls if g.looks.startswith("DATE")}
+    several = Counter(w for _, g in typed for w in g.nulls)  # one column of numbers alone may be one of texts
+    proven = {w for w in NULL_WORDS if w in times or several[w] > 1}
+    words = [(t, g, w, w in proven) for among in (typed, columns) for t, g in among for w in sorted(g.nulls - {""})]
     empty = [(t, g, "", False) for t, g in typed if "" in g.nulls]
-    for table, g, token, is_proof in [*(w for w in words if w[3]), *empty, *words][:1]:
+    for table, g, token, is_proof in sorted([*empty, *words], key=lambda w: not w[3])[:1]:
         result.null, result.proposed_null = token if is_proof else None, token
         result.null_why = f"{table}: {g.name} has {token or 'empty fields'}: {g.why}"
 
