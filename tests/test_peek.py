@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from frazil.cli import main
-from frazil.dms import found_files
-from frazil.dms.found_files import find, read_samples
+from frazil.cli import peek as peek_command
+from frazil.dms.found_files import find
 from frazil.dms.guesses import guess, guess_type, parquet_type, wider
 from frazil.report import runs
 from mutated_files import DIALECTS, mutated_file, valid_file
@@ -30,9 +30,7 @@ def peek(capsys, *arguments):
 
 
 def guessed(folder):
-    found = find(str(folder))
-    read_samples(found)
-    return guess(found)
+    return guess(find(str(folder)))
 
 
 def written(folder: Path, **files) -> Path:
@@ -54,8 +52,8 @@ def test_all_that_a_folder_shows_is_said_with_the_next_command(capsys, monkeypat
         "app.person  ~4    ~8       ~480     1+2    id\n",
         "app.visit   ~3    ~4       -        1+1    person_id, place ?\n",
         "app.person: 4: id INT8, name WSTRING, balance NUMERIC(38,2), born DATE",
-        "proven      AddColumnName             true           5 file(s)",
-        "proven      CsvNullValue              NULL",
+        "proven       AddColumnName            true           5 file(s)",
+        "proven       CsvNullValue             NULL",
         "1.0 s before it was written",
         "the key of 1 table(s) is only likely: app.visit",
         f"frazil init --from-files {TINY} --env prod",
@@ -82,6 +80,7 @@ def test_a_folder_without_files_of_dms_is_called_so(capsys, folder):
 def test_a_path_that_is_no_folder_is_called_so(capsys):
     code, said = peek(capsys, DATA / "none")
     assert code == runs.EXIT_CODES["wrong parameters"] and "does not exist" in said and "cure:" in said
+    assert "neither a folder nor on S3" in peek(capsys, "kafka://host:9092/dms")[1]
     assert "is a file" in peek(capsys, DATA / "ledger_v1.json")[1]
 
 
@@ -90,7 +89,7 @@ def test_files_of_a_real_task_without_headers_are_described(capsys):
     code, said = peek(capsys, NORTHWIND)
     assert code == runs.OK and "12 table(s), 21 file(s)" in said
     assert (
-        "the columns' names: the files have no header" in said and "proven      AddColumnName             false" in said
+        "the columns' names: the files have no header" in said and "proven       AddColumnName            false" in said
     )
     found = guessed(NORTHWIND)
     assert {t.sequence for t in found.tables.values()} == {"dms_change_seq"}
@@ -102,7 +101,7 @@ def test_settings_that_the_files_contradict_are_named_first(capsys, tmp_path):
     stated = {"CsvNullValue": "NULL", "AddColumnName": False, "IncludeOpForFullLoad": True, "TimestampColumnName": "ts"}
     (tmp_path / "e.json").write_text(json.dumps({"S3Settings": stated}))
     _, said = peek(capsys, TINY, "--endpoints", tmp_path / "e.json")
-    assert "contradicted AddColumnName" in said.replace("contradictedA", "contradicted A")
+    assert "contradicted AddColumnName" in said
     assert said.index("contradicted") < said.index("proven ") and "stated: 'false'" in " ".join(said.split())
 
 
@@ -176,19 +175,19 @@ def test_a_guessed_type_never_changes_a_value():
     assert wider(None, small) == small and parquet_type("c", pa.decimal256(50, 2)).type == "WSTRING"
 
 
-def test_a_null_token_is_proven_by_numbers_and_times_only(tmp_path):
-    head = "Op,ts,id,n,v\n"
-    row = "I,2026-01-01 10:00:00.000000,{},{},{}\n"
-    words = guessed(written(tmp_path / "1", LOAD=head + row.format(1, 5, "a") + row.format(2, "NULL", "b")))
-    texts = guessed(written(tmp_path / "2", LOAD=head + row.format(1, 5, "NULL") + row.format(2, 6, "b")))
-    empty = guessed(written(tmp_path / "3", LOAD=head + row.format(1, 5, "a") + row.format(2, "", "b")))
-    none = guessed(written(tmp_path / "4", LOAD=head + row.format(1, 5, "") + row.format(2, 6, "b")))
-    assert [(g.null, g.proposed_null) for g in (words, texts, empty, none)] == [
-        ("NULL", "NULL"),
-        (None, "NULL"),
-        (None, ""),
-        (None, None),
-    ]
+def test_a_null_token_is_proven_by_times_or_by_two_columns_of_numbers(tmp_path):
+    def nulls(name, *rows):
+        lines = ("I,2026-01-01 10:00:00.000000," + ",".join(r) + "\n" for r in rows)
+        found = guessed(written(tmp_path / name, LOAD="Op,dms_ts,id,n,m,v\n" + "".join(lines)))
+        return found.null, found.proposed_null
+
+    first = ("1", "5", "6", "a")
+    assert nulls("numbers", first, ("2", "NULL", "NULL", "b")) == ("NULL", "NULL")
+    assert nulls("number", first, ("2", "NULL", "7", "b")) == (None, "NULL")
+    assert nulls("time", ("1", "2020-01-01", "6", "a"), ("2", "NULL", "7", "b")) == ("NULL", "NULL")
+    assert nulls("text", first, ("2", "6", "7", "NULL")) == (None, "NULL")
+    assert nulls("empty", first, ("2", "", "7", "b")) == (None, "")
+    assert nulls("none", ("1", "5", "6", ""), ("2", "6", "7", "b")) == (None, None)
 
 
 def test_only_before_image_columns_prove_a_key(tmp_path):
@@ -219,6 +218,15 @@ def test_a_column_is_the_commit_time_only_if_it_cannot_be_a_tables_own(tmp_path)
     assert one.tables["shop.t"].columns[0].name == "at" and unnamed.tables["shop.t"].columns[0].type == "DATETIME"
 
 
+def test_times_that_are_none_and_files_without_a_table_are_passed_over(capsys, tmp_path):
+    row = "Op,dms_ts,id,v\nU,2026-99-99 99:99:99.000000,1,a\n"
+    code, said = peek(capsys, written(tmp_path, T1=row, T2=row))
+    assert code == runs.OK and "last commit seen" not in said and "20260101-11" not in said.split("settings")[0]
+    (tmp_path / "LOAD00000001.csv").write_text("1\n")
+    code, said = peek(capsys, tmp_path)
+    assert code == runs.OK
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_a_damaged_folder_is_described_without_a_trace(capsys, tmp_path, seed):
     r = random.Random(seed)
@@ -238,8 +246,7 @@ def test_a_damaged_folder_is_described_without_a_trace(capsys, tmp_path, seed):
 
 
 def test_a_slow_listing_ends_in_time_and_says_so(capsys, monkeypatch):
-    monkeypatch.setattr(found_files, "LISTING_S", 0)
-    monkeypatch.setattr(found_files, "READING_S", 0)
+    monkeypatch.setattr(peek_command, "SECONDS", 0)
     code, said = peek(capsys, TINY)
     assert code == runs.OK and "numbers are minimums" in said
 

@@ -88,6 +88,7 @@ def test_a_notebook_is_found_by_its_number_and_a_wrong_one_names_the_nearest(pla
         ("02_cdc_murge", "'02_cdc_merge'"),
         ("7", "known:"),
         ("0", "known:"),
+        ("03_m", "known:|03_maintenance"),
     ):
         with pytest.raises(ParameterError, match=near):
             find_notebook(wrong, operate)
@@ -176,6 +177,8 @@ def test_a_remark_that_is_the_same_for_all_tables_is_printed_once(capsys):
     out = capsys.readouterr().out
     assert out.count("no AWS credentials") == 1 and "s3://b/dms/<table>/" in out and all(t in out for t in tables)
     assert "shop.other: decision: shop.other has no key" in out
+    keyless = [{"table": t, "decision": f"{t}.yml: {t} has no key"} for t in tables]
+    assert plan.grouped(keyless, "decision") == {"<table>.yml: <table> has no key": tables}
     assert out.startswith("✘ 8 tables need you to decide") and max(map(len, out.splitlines())) <= 80
 
 

@@ -28,6 +28,7 @@ COMMANDS = {
     "runs": "list the last runs and how they ended",
     "index": "write the page about all runs again",
     "check": "report tables that are late, and runs that are missing",
+    "doctor": "check Java, packages, parameters, source, catalog, rights, disk and clock, without Spark",
     "visible": "measure when a second engine sees the commits, for the latency notebook",
     "adopt": "take over a table that another pipeline has fed",
     "repair": "repair, without loss, what stops tables: columns that others changed, snapshots from the future",

@@ -72,7 +72,6 @@ def main(options: argparse.Namespace) -> int:
         return _from_files(options, params)
     mappings = read_mappings(options.task)
     target = _target(options)
-    print("reading the source's catalog by JDBC through Spark: this takes some seconds", file=sys.stderr)
     found = _tables_of_source(options, target, params)
     specs, notes = _selected(options, mappings, found)
     mappings, task = _task(options, mappings, specs)
@@ -140,6 +139,7 @@ def _target(options: argparse.Namespace) -> _Target:
 def _tables_of_source(options: argparse.Namespace, target: _Target, params: Path) -> dict[str, CatalogTable]:
     """Read the tables that fit the patterns from the source database's catalog."""
     connection = source_connection(_source_of(target.document))
+    print("reading the source's catalog by JDBC through Spark: this takes some seconds", file=sys.stderr)
     driver = {PACKAGES: ENGINES[connection.engine][3]}  # only a secret may name the engine
     spark = get_spark(Settings(env=options.env, root=str(params.parent), spark_options=driver))
     return read_catalog(spark, connection, options.tables)

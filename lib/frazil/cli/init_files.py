@@ -15,7 +15,7 @@ from frazil.config.settings import ParameterError
 from frazil.config.source_database import ENGINES, SourceDatabaseError
 from frazil.config.spec import SpecError, TableSpec, parse_spec, spec_text
 from frazil.dms.aws_json import EndpointError, read_endpoint_document, read_json
-from frazil.dms.found_files import find, read_samples
+from frazil.dms.found_files import find
 from frazil.dms.guesses import KEYS, NULLS, NUMBERS, UNSAFE, FoundTable, Guess, Guesses, guess
 from frazil.dms.mappings import Mappings, read_mappings
 from frazil.dms.settings_check import refuse
@@ -62,7 +62,6 @@ class FromFiles:
 def from_files(options: argparse.Namespace, root: Path) -> FromFiles:
     """Look at the files and decide what to write; `root` is the folder above `params/`."""
     found = find(options.from_files)
-    read_samples(found)
     stated = read_endpoint_document(options.endpoints) if options.endpoints else None
     guessed = guess(found, stated, read_mappings(options.task) if options.task else None)
     if not any(t.columns for t in guessed.tables.values()):

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from frazil.dms.aws_json import read_endpoint_document
-from frazil.dms.found_files import Found, find, read_samples
+from frazil.dms.found_files import Found, find
 from frazil.dms.guesses import KEYS, NULLS, NUMBERS, FoundTable, Guesses, guess
 from frazil.dms.listing import TableObjects
 from frazil.dms.mappings import read_mappings
@@ -23,7 +23,8 @@ from frazil.report.chart_style import span
 from frazil.report.notebook_output import Grid
 from frazil.source.file_names import moment
 
-WIDTH = 80
+WIDTH, SECONDS = 80, 4.0
+"""Characters in a line, and the time after which nothing more is read."""
 MOST_TABLES, MOST_REMARKS = 40, 12
 """Maximum number of lines about tables, and about what is wrong."""
 
@@ -40,8 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Print what is there and what is missing; return `runs.NOTHING` if DMS wrote nothing there."""
     began = time.monotonic()
-    found = find(options.path)
-    read_samples(found, began)
+    found = find(options.path, SECONDS)
     stated = read_endpoint_document(options.endpoints) if options.endpoints else None
     guessed = guess(found, stated, read_mappings(options.task) if options.task else None)
     for line in lines(found, guessed, time.monotonic() - began, options.path):
@@ -140,9 +140,7 @@ def _columns(guessed: Guesses) -> Iterator[str]:
     yield ""
     yield "columns"
     for table in list(guessed.tables.values())[:MOST_REMARKS]:
-        shown = ", ".join(f"{g.name} {g.looks}" for g in table.columns)
-        if not any(g.is_named for g in table.columns):
-            shown = ", ".join(g.looks for g in table.columns)
+        shown = ", ".join(f"{g.name} {g.looks}" if g.is_named else g.looks for g in table.columns)
         yield from _wrapped(f"{table.source}: {len(table.columns)}: {_cut(shown, 280)}", "  ", "    ")
     if len(guessed.tables) > MOST_REMARKS:
         yield f"  and those of {len(guessed.tables) - MOST_REMARKS:,} more tables"
@@ -160,7 +158,7 @@ def _settings(guessed: Guesses) -> Iterator[str]:
     yield "settings of the DMS target, as the bytes show them"
     for (verdict, setting, value), each in sorted(by_value.items(), key=lambda item: _VERDICTS.index(item[0][0])):
         files = f"{len(each)} file(s)" if len(each) > 1 else each[0].file.rpartition("/")[2]
-        yield f"  {verdict:<12}{_cut(setting, 25):<25} {_cut(value, 14):<14} {_cut(files, 24)}"
+        yield f"  {verdict:<13}{_cut(setting, 24):<24} {_cut(value, 14):<14} {_cut(files, 24)}"
         if verdict == _VERDICTS[0]:
             yield from _wrapped(f"{each[0].file}: {each[0].evidence}; stated: {each[0].stated!r}", "      ")
 
@@ -185,15 +183,14 @@ def unsure(guessed: Guesses) -> dict[str, str]:
     tables = [t for t in guessed.tables.values() if t.columns]
     keys = [t.source for t in tables if t.key and not t.key_is_proven]
     numbers = [f"{t.source}.{g.name}" for t in tables for g in t.columns if g.likely]
-    found = {
-        KEYS: f"the key of {len(keys)} table(s) is only likely: {', '.join(keys)}" if keys else "",
-        NUMBERS: f"{len(numbers)} column(s) look like numbers and may be texts: {', '.join(numbers)}"
-        if numbers
-        else "",
-    }
+    found = {}
+    if keys:
+        found[KEYS] = f"the key of {len(keys)} table(s) is only likely: {', '.join(keys)}"
+    if numbers:
+        found[NUMBERS] = f"{len(numbers)} column(s) look like numbers and may be texts: {', '.join(numbers)}"
     if guessed.null is None and guessed.proposed_null is not None:
         found[NULLS] = f"nulls are likely written as {guessed.proposed_null!r}: {guessed.null_why}"
-    return {name: _cut(text, 200) for name, text in found.items() if text}
+    return {name: _cut(text, 200) for name, text in found.items()}
 
 
 def _missing(found: Found, guessed: Guesses) -> Iterator[str]:
@@ -211,12 +208,9 @@ def _missing(found: Found, guessed: Guesses) -> Iterator[str]:
         lacks.append("old keys (rule add-before-image-columns): without them an update of a key leaves the old row")
     if "CsvNullValue" in guessed.settings and guessed.proposed_null is None:
         lacks.append("CsvNullValue: no file shows how a null is written")
-    for title, texts in (
-        ("wrong or odd", wrong),
-        ("not shown by the files", lacks),
-        ("to confirm", unsure(guessed).values()),
-    ):
-        if texts := list(texts):
+    every = {"wrong or odd": wrong, "not shown by the files": lacks, "to confirm": list(unsure(guessed).values())}
+    for title, texts in every.items():
+        if texts:
             yield ""
             yield title
             for text in texts[:MOST_REMARKS]:
@@ -228,9 +222,8 @@ def _missing(found: Found, guessed: Guesses) -> Iterator[str]:
 def _next(found: Found, guessed: Guesses, path: str) -> Iterator[str]:
     """Yield the next command, with the guesses that it may take once they are confirmed."""
     source = path if found.root in (path.rstrip("/"), str(Path(path).absolute())) else found.root
-    command = f"frazil init --from-files {shlex.quote(source)} --env prod"
-    if "CsvNullValue" in guessed.settings and guessed.proposed_null is None:
-        command += " --null NULL"
-    yield f"  {command}"
+    yield f"  frazil init --from-files {shlex.quote(source)} --env prod"
+    if "CsvNullValue" in guessed.settings and guessed.null is None:
+        yield "  with --null TOKEN: the task's CsvNullValue, which the files do not prove"
     if names := list(unsure(guessed)):
         yield f"  and once you have confirmed these guesses: --take {' '.join(names)}"

@@ -21,6 +21,7 @@ from frazil.errors import FrazilError
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "frazil"
 """Frazil's cache for this user, shared by all projects."""
+JARS = CACHE / "jars"
 ICEBERG = {
     "4.1": ["org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"],
     "3.5": ["org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.2"],
@@ -104,10 +105,25 @@ def _source_driver(settings: Settings) -> list[str]:
 def conf(line: str, settings: Settings, s3: bool, say: Callable[[str], None]) -> dict[str, str]:
     """Return the Spark settings that give a session its jars as local files; Spark itself resolves nothing."""
     own, wanted = settings.spark_options, packages(line, settings, s3)
-    excludes = [re.escape(e.strip()) for e in own.get("spark.jars.excludes", "").split(",") if e.strip()]
-    paths = fetch(wanted, own, (*CARRIED, *SDK_BUNDLES, *excludes), say)
+    paths = fetch(wanted, own, _excludes(own), say)
     given = [p for p in own.get("spark.jars", "").split(",") if p]
     return {"spark.jars": ",".join([*paths, *given]), PACKAGES: "", LOADED: ",".join(wanted)}
+
+
+def _excludes(options: dict[str, str]) -> tuple[str, ...]:
+    own = [re.escape(e.strip()) for e in options.get("spark.jars.excludes", "").split(",") if e.strip()]
+    return (*CARRIED, *SDK_BUNDLES, *own)
+
+
+def _request(wanted: Sequence[str], options: dict[str, str], excludes: Sequence[str]) -> str:
+    return hashlib.sha256(repr((sorted(wanted), sorted(excludes), _resolvers(options))).encode()).hexdigest()
+
+
+def are_cached(line: str, settings: Settings, s3: bool) -> bool:
+    """Return whether a session of these settings finds all its jars in the cache."""
+    wanted, index = packages(line, settings, s3), _read(JARS / "index.json")
+    found = index["sets"].get(_request(wanted, settings.spark_options, _excludes(settings.spark_options)), [])
+    return not wanted or bool(found and all(_whole(JARS, jar, index["jars"]) for jar in found))
 
 
 def fetch(
@@ -125,7 +141,7 @@ def fetch(
     if not wanted:
         return []
     options = options or {}
-    request = hashlib.sha256(repr((sorted(wanted), sorted(excludes), _resolvers(options))).encode()).hexdigest()
+    request = _request(wanted, options, excludes)
     with _alone() as folder:
         index = _read(folder / "index.json")
         jars = index["sets"].get(request, [])
@@ -252,7 +268,7 @@ def _alone() -> Iterator[Path]:
 
     The kernel frees the lock however this process ends.
     """
-    folder = CACHE / "jars"
+    folder = JARS
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)

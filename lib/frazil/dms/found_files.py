@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -26,8 +27,8 @@ HEAD = 1 << 17
 """Bytes of a file to read for its first rows."""
 LARGEST_PARQUET = 8 << 20
 """Bytes of a Parquet file on S3 that is read whole for its first rows; of larger ones only the columns are read."""
-LISTING_S, READING_S = 2.5, 4.0
-"""Seconds after which the listing stops, and after which no further file is read."""
+LISTING = 0.6
+"""The part of the time that the listing may take."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,10 @@ class Found:
     others: int = 0
     """Number of files that are not DMS's data."""
     remarks: list[str] = field(default_factory=list)
+    until: float = math.inf
+    """When no further file is read (`time.monotonic`)."""
     is_whole: bool = True
-    """Whether the listing ended in time."""
+    """Whether everything was listed and read in time."""
     samples: dict[str, list[Sample]] = field(default_factory=dict)
 
     def add(self, entries: Iterable[Entry]) -> None:
@@ -76,7 +79,7 @@ class Found:
             if SHARED.match(e.name):
                 self.cdc_path = "/".join(parts[:-1])
                 shared.append(DmsObject(e.name, e.path, e.size, e.etag, e.modified))
-            elif any(CONTROL.match(p) for p in parts[:-1]):
+            elif len(parts) < 3 or any(CONTROL.match(p) for p in parts[:-1]):
                 self.others += 1
             else:
                 by_table["/".join(parts[:2])].append(e)
@@ -85,14 +88,16 @@ class Found:
         self.shared = tuple(sorted(shared, key=lambda o: o.name))
 
 
-def find(path: str) -> Found:
-    """List what is below a path, and find the folder that holds DMS's folders of schemas."""
-    top, until = location(path), time.monotonic() + LISTING_S
-    top = top if is_s3(top) else str(Path(top).absolute())
+def find(path: str, seconds: float = math.inf) -> Found:
+    """List what is below a path, find the folder that holds DMS's folders of schemas, and read first rows; stop in time."""
+    began = time.monotonic()
+    if "://" in path and not is_s3(path):
+        raise ParameterError(f"{path} is neither a folder nor on S3", "00_setup describes what is in a stream")
+    top = location(path) if is_s3(path) else str(Path(path).absolute())
     if not is_s3(top) and not Path(top).is_dir():
         what = "is a file" if Path(top).exists() else "does not exist"
         raise ParameterError(f"{top} {what}", "name the folder that DMS writes to, or s3://bucket/folder")
-    found, data, is_data = Found(top), [], Data().is_data
+    found, data, is_data = Found(top, until=began + seconds), [], Data().is_data
     for e in walk(top, listing_filter=Data()):
         if e.special or not is_data(e.name):
             found.others += not e.folder
@@ -100,13 +105,14 @@ def find(path: str) -> Found:
             found.remarks.append(f"{e.path}: its name is no time, as DMS's change files have")
         else:
             data.append(e)
-        if time.monotonic() > until:
+        if time.monotonic() > began + seconds * LISTING:
             found.is_whole = False
             break
     found.root, found.partition = _root(top, data)
     found.add(data)
     if found.root != top and data:
         found.remarks.insert(0, f"the source is {found.root}: it holds <schema>/<table>/")
+    _read_samples(found)
     return found
 
 
@@ -120,19 +126,17 @@ def _root(top: str, data: list[Entry]) -> tuple[str, DatePartition | None]:
         partitions[form] += length > 0
         depths[len(parts) - length] += 1
     partition = partitions.most_common(1)[0][0] if partitions.total() else None
-    depth = min(depths, default=2)
-    first = next((e.path for e in data if not SHARED.match(e.name)), f"{top}/-/-/-")
+    depth, levels = min(depths, default=2), top.split("/")
     if depth < 2:
-        above = top.split("/")[: depth - 2]
-        return "/".join(above), partition
-    parts = first[len(top) + 1 :].split("/")[: depth - 2]
-    prefix = "/".join([top, *parts])
+        above = levels[: depth - 2]
+        return ("/".join(above) if len(above) > 2 * is_s3(top) else top), partition
+    first = next((e.path for e in data if not SHARED.match(e.name)), f"{top}/-/-/-")
+    prefix = "/".join(first.split("/")[: len(levels) + depth - 2])
     return (prefix if all(e.path.startswith(f"{prefix}/") for e in data) else top), partition
 
 
-def read_samples(found: Found, began: float | None = None) -> None:
-    """Read the first rows of the first and the last file of each kind and table, until the time is up."""
-    until = (time.monotonic() if began is None else began) + READING_S
+def _read_samples(found: Found) -> None:
+    """Read the first rows of the first and the last file of each kind and table."""
     wanted = [
         (name, file, phase)
         for name, there in found.tables.items()
@@ -141,14 +145,12 @@ def read_samples(found: Found, began: float | None = None) -> None:
     ]
 
     def one(item: tuple[str, DmsObject, int]) -> Sample | None:
-        return None if time.monotonic() > until else read_sample(item[1], item[2])
+        return None if time.monotonic() > found.until else read_sample(item[1], item[2])
 
     found.samples = {name: [] for name in found.tables}
     for (name, _, _), sample in zip(wanted, each_of(one, wanted, is_s3(found.root)), strict=True):
-        if sample:
-            found.samples[name].append(sample)
-        elif found.is_whole:
-            found.is_whole = False
+        found.is_whole &= sample is not None
+        found.samples[name] += [sample] if sample else []
     for file in first_and_last([f for f in found.shared if f.size]):
         for name, sample in _shared_samples(file):
             found.samples.setdefault(name, []).append(sample)
@@ -214,19 +216,11 @@ def _of_text(sample: Sample, text: str, whole: bool, packing: float) -> Sample:
 
 def _shared_samples(file: DmsObject) -> list[tuple[str, Sample]]:
     """Return each table's rows at the beginning of a file of all tables, as if they were in a file of its own."""
-    whole = read_sample(file, CHANGE_PHASE)
-    if whole.compression == "none" and not whole.rows:
-        return []
-    data = unpacked(file, HEAD)[0].decode("utf-8", "replace")
-    rows = list(rows_of_text(data, Dialect(whole.delimiter or ",", whole.row_delimiter or "\n", True)))[
-        : None if len(data) < HEAD else -1
-    ]
+    sample, (data, _, whole) = read_sample(file, CHANGE_PHASE), unpacked(file, HEAD)
+    dialect = Dialect(sample.delimiter or ",", sample.row_delimiter or "\n", True)
+    rows = [r for r in rows_of_text(data.decode("utf-8", "replace"), dialect) if len(r) > 3 and r[1] and r[2]]
     by_table: dict[str, list[tuple[str, ...]]] = defaultdict(list)
-    for row in rows:
-        if len(row) > 3 and row[1] and row[2]:
-            by_table[f"{row[2]}.{row[1]}"].append((row[0], *row[3:]))
-    per_row = len(data) / max(1, len(rows))
-    return [
-        (name, replace(whole, rows=tuple(r for r in own if len(r) == len(own[0])), row_bytes=per_row, problem=""))
-        for name, own in by_table.items()
-    ]
+    for row in rows if whole else rows[:-1]:
+        by_table[f"{row[2]}.{row[1]}"].append((row[0], *row[3:]))
+    alike = {name: tuple(r for r in own if len(r) == len(own[0])) for name, own in by_table.items()}
+    return [(name, replace(sample, rows=own, row_bytes=0.0, problem="")) for name, own in alike.items()]

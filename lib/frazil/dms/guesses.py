@@ -7,6 +7,7 @@ wrong null token would remove texts. So these three are only proposed, unless th
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.found_files import Found, Sample
 from frazil.dms.mappings import Mappings
 from frazil.dms.settings_check import NULL_WORDS, NUMBER, SEQUENCE_DIGITS, TIME, Evidence, evidence
+from frazil.dms.storage import each_of, is_s3
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:
@@ -134,7 +136,7 @@ class _View:
 
     def times(self) -> list[str]:
         """Return the commit times, once they are taken."""
-        return [r[self.own - 1] for r in self.rows if TIME.fullmatch(r[self.own - 1])]
+        return [t for r in self.rows if TIME.fullmatch(t := r[self.own - 1]) and _fits("DATETIME", [t])]
 
     def of(self, *operations: str) -> list[tuple[str, ...]]:
         """Return the rows of these operations; without operations, all rows are inserts."""
@@ -151,10 +153,10 @@ def guess(found: Found, stated: dict[str, Any] | None = None, mappings: Mappings
     csv = [s for s in samples if not s.file.is_parquet]
     votes = Counter(_is_header(s.rows[0], s.rows[1:]) for s in csv if not s.file.is_shared)
     views = {n: [_View(s, votes[True] > votes[False]) for s in e if s.is_usable] for n, e in found.samples.items()}
-    time = _take_time(found, views)
+    time_name = _take_time(found, views)
     tables = {name: _table(name, found, views[name]) for name in views}
     _share_sequence(tables.values())
-    settings = _settings(found, csv, [v for each in views.values() for v in each], time)
+    settings = _settings(found, csv, [v for each in views.values() for v in each], time_name)
     result = Guesses(settings, tables, _rules(tables.values()))
     if csv:
         _guess_null(result)
@@ -162,10 +164,10 @@ def guess(found: Found, stated: dict[str, Any] | None = None, mappings: Mappings
     known = stated or {"S3Settings": {"CsvNullValue": "", **settings}}
     try:
         endpoint = endpoint_from(known["S3Settings"], known.get("FrazilSettings", {}), "the endpoint")
-        for table in tables.values():
-            result.shown += _judged(
-                found, table, SourceTable(table.spec(), endpoint, mappings or Mappings(tuple(result.rules)))
-            )
+        rules = mappings or Mappings(tuple(result.rules))
+        each = [(t, SourceTable(t.spec(), endpoint, rules)) for t in tables.values() if t.columns]
+        for shown in each_of(lambda one: _judged(found, *one), each, is_s3(found.root)):
+            result.shown += shown
     except FrazilError as e:
         found.remarks.append(f"{e.problem}; {e.cure}")
     return result
@@ -175,8 +177,10 @@ def _judged(found: Found, table: FoundTable, source_table: SourceTable) -> list[
     """Return what a table's readable files show of the settings, as 00_setup judges them."""
     there, readable = found.tables[table.source], {s.file for s in found.samples[table.source] if not s.problem}
     loads, changes = (tuple(f for f in files if f in readable) for files in (there.loads, there.changes))
+    if time.monotonic() > found.until:
+        return []
     try:
-        return evidence(replace(there, loads=loads, changes=changes), source_table) if table.columns else []
+        return evidence(replace(there, loads=loads, changes=changes), source_table)
     except (FrazilError, ValueError) as e:
         table.problems.append(getattr(e, "problem", str(e)))
         return []
@@ -391,12 +395,15 @@ def _guess_key(table: FoundTable, first: _View) -> None:
 
 
 def _guess_null(result: Guesses) -> None:
-    """Find the null token: a word among numbers or times proves it; empty fields there, or words among texts, suggest it."""
+    """Find the null token: a word among times, or in two columns of numbers, proves it; other words and empty fields suggest it."""
     columns = [(t.source, g) for t in result.tables.values() for g in t.columns]
     typed = [(t, g) for t, g in columns if not g.looks.startswith(("WSTRING", "NCLOB"))]
-    words = [(t, g, w, among is typed) for among in (typed, columns) for t, g in among for w in sorted(g.nulls - {""})]
+    times = {w for _, g in typed for w in g.nulls if g.looks.startswith("DATE")}
+    several = Counter(w for _, g in typed for w in g.nulls)  # one column of numbers alone may be one of texts
+    proven = {w for w in NULL_WORDS if w in times or several[w] > 1}
+    words = [(t, g, w, w in proven) for among in (typed, columns) for t, g in among for w in sorted(g.nulls - {""})]
     empty = [(t, g, "", False) for t, g in typed if "" in g.nulls]
-    for table, g, token, is_proof in [*(w for w in words if w[3]), *empty, *words][:1]:
+    for table, g, token, is_proof in sorted([*empty, *words], key=lambda w: not w[3])[:1]:
         result.null, result.proposed_null = token if is_proof else None, token
         result.null_why = f"{table}: {g.name} has {token or 'empty fields'}: {g.why}"
 

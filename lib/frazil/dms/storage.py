@@ -399,6 +399,13 @@ def each_of(work: Callable[[Item], Found], items: Sequence[Item], on_s3: bool) -
         return list(pool.map(work, items))
 
 
+def put(path: str, data: bytes) -> None:
+    """Write an object on S3."""
+    bucket, key = _split(path)
+    with _storage_errors(path):
+        client().put_object(Bucket=bucket, Key=key, Body=data)
+
+
 def remove(paths: Sequence[str]) -> None:
     """Delete local files, and objects in groups of a thousand."""
     objects: dict[str, list[str]] = {}

@@ -1,0 +1,181 @@
+"""`frazil doctor`: is all there that a run needs? One line for each thing, with its remedy. Spark is not started."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+
+from frazil.config import jars
+from frazil.config.paths import without_scheme
+from frazil.config.settings import NOTEBOOKS, Settings, resolve
+from frazil.config.spark_session import needs_s3
+from frazil.dms.storage import is_s3, location, put, read_head, remove, walk
+from frazil.errors import FrazilError, safe
+from frazil.flows.workbook import Workbook
+from frazil.lake import pyiceberg_catalog
+from frazil.lake.table_checks import require_right_clock
+from frazil.report import runs
+
+JAVA = 17
+FREE_GB = 1.0
+"""Free space below which a disk counts as full."""
+EXTRAS = ("spark", "workbook")
+
+
+class DoctorError(FrazilError):
+    """Something that a run needs is missing or wrong."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare no options."""
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print a line for each check; return `runs.FAILED` if one failed."""
+    failed = 0
+    book: list[Workbook] = []
+    for name, check in _checks(options.env, book):
+        try:
+            found = check()
+            print(f"{'!' if found.startswith('not ') else '✔'} {name}: {found}")
+        except Exception as e:  # a driver has errors of its own
+            failed += 1
+            problem, cure = (e.problem, e.cure) if isinstance(e, FrazilError) else (f"{type(e).__name__}: {e}", "")
+            for text, indent in ((f"✘ {name}: {safe(problem)[:400]}", "  "), (cure and f"  cure: {cure}", "        ")):
+                print(
+                    "\n".join(textwrap.wrap(text, 80, subsequent_indent=indent, break_on_hyphens=False)),
+                    end="\n" * bool(text),
+                )
+    print(f"{failed} of the checks failed" if failed else f"{options.env}: all that a run needs is there")
+    return runs.FAILED if failed else runs.OK
+
+
+def _checks(env: str, book: list[Workbook]) -> Iterator[tuple[str, Callable[[], str]]]:
+    """Yield each check's name and function, which returns what it found; without parameters those that need none."""
+    yield "Python", _packages
+    yield "Java", _java
+    yield "parameters", lambda: _parameters(env, book)
+    if not book:
+        return
+    b, settings = book[0], book[0].settings
+    warehouse = settings.catalog_options.get("warehouse", "")
+    place = warehouse if "://" in warehouse else str(Path(settings.root) / warehouse)
+    place = location(without_scheme(place) if place.startswith("file:") else place)
+    yield "jars", lambda: _jars(settings)
+    yield "source", lambda: _source(b)
+    yield "catalog", lambda: _catalog(settings)
+    yield "warehouse", lambda: _writable(place)
+    yield "runs", lambda: _writable(str(b.folder))
+    yield "clock", lambda: _clock(b, place)
+
+
+def _packages() -> str:
+    """Compare the installed versions with those that Frazil pins."""
+    wrong, count, python = [], 0, sys.version.split()[0]
+    try:
+        lines = metadata.requires("frazil") or []
+    except metadata.PackageNotFoundError:  # a folder or a zip on the path
+        return f"{python}; Frazil is not installed as a package, so versions are not compared"
+    for line in lines:
+        pin, extra = re.match(r"([\w.-]+)==([\w.]+)", line), re.search(r"extra == ['\"](\w+)", line)
+        if not pin or (extra and extra[1] not in EXTRAS):
+            continue
+        count += 1
+        try:
+            there = metadata.version(pin[1])
+        except metadata.PackageNotFoundError:
+            there = "missing"
+        if there != pin[2] and not (pin[1] == "pyspark" and there.startswith("3.5.")):
+            wrong.append(f"{pin[0]} ({there})")
+    if wrong:
+        raise DoctorError(
+            f"other versions than Frazil's: {', '.join(wrong)}", "make env, or pip install 'frazil[spark,workbook]'"
+        )
+    return f"{python}, {count} packages as Frazil pins them"
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin/java") if home else "java"
+    cure = f"install Java {JAVA} (Debian: apt-get install openjdk-{JAVA}-jre-headless), or set JAVA_HOME to it"
+    try:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20).stderr
+    except OSError as e:
+        raise DoctorError(f"{java}: {e.strerror}", cure) from None
+    version = re.search(r'version "(\d+)[^"]*"', said)
+    if not version or int(version[1]) < JAVA:
+        raise DoctorError(f"{java} is {version[0] if version else said[:100]!r}", cure)
+    return f"{version[1]}, {java}"
+
+
+def _parameters(env: str, book: list[Workbook]) -> str:
+    """Read all sections, specs, settings and mappings; keep the workbook for the other checks."""
+    for section in NOTEBOOKS:
+        resolve(section, {"env": env})
+    book.append(Workbook(resolve("setup", {"env": env}).settings, lambda text: None))
+    unsound = []
+    for spec in book[0].specs.values():
+        try:
+            spec.require_sound()
+        except FrazilError as e:
+            unsound.append(e)
+    if unsound:
+        more = f"; and {len(unsound) - 1} more table(s)" if unsound[1:] else ""
+        raise DoctorError(f"{unsound[0].problem}{more}", unsound[0].cure)
+    return f"{len(book[0].specs)} table(s)"
+
+
+def _jars(settings: Settings) -> str:
+    line = ".".join(metadata.version("pyspark").split(".")[:2])
+    there = line in jars.ICEBERG and jars.are_cached(line, settings, needs_s3(settings))
+    return f"in {jars.JARS}" if there else "not there yet: the first run fetches them, once"
+
+
+def _source(book: Workbook) -> str:
+    if book.stream:
+        return f"{sum(book.stream.ends().values()):,} messages so far"
+    top = location(book.source)
+    if not is_s3(top) and not Path(top).is_dir():
+        raise DoctorError(f"source folder {top} does not exist", "set parameter 'source' to the folder DMS writes to")
+    first = next((e for e in walk(top, page=10) if not e.folder and not e.special), None)
+    if first is None:
+        return f"{top} is readable, and empty"
+    read_head(first.path, 1)
+    return f"{top} is readable"
+
+
+def _catalog(settings: Settings) -> str:
+    uri = settings.catalog_options.get("uri", "")
+    if uri.startswith("jdbc:sqlite:") and not (Path(settings.root) / uri.removeprefix("jdbc:sqlite:")).exists():
+        return "not there yet: 00_setup makes it"
+    return f"{len(pyiceberg_catalog.open_catalog(settings).list_namespaces())} namespace(s)"
+
+
+def _writable(place: str) -> str:
+    """Write something into a folder and delete it again; a local one also needs free space."""
+    if is_s3(place):
+        put(mine := f"{place}/_frazil_doctor_{secrets.token_hex(4)}", b"")
+        remove([mine])
+        return f"{place} is writable"
+    if "://" in place or place.startswith("arn:"):
+        return f"{place}: only local folders and S3 are tried"
+    if trouble := runs.unusable(Path(place)):
+        raise DoctorError(trouble, "give this user the right to write there, or name another folder")
+    free = shutil.disk_usage(next(p for p in (Path(place), *Path(place).parents) if p.exists())).free / 1e9
+    if free < FREE_GB:
+        raise DoctorError(f"{place}: {free:.1f} GB are free", "free some, or name another folder")
+    return f"{place} is writable, {free:,.0f} GB are free"
+
+
+def _clock(book: Workbook, warehouse: str) -> str:
+    require_right_clock(book.folder / "frazil.log", [place for place in (warehouse, str(book.source)) if is_s3(place)])
+    return "as the storage's"
