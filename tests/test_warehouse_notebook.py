@@ -95,7 +95,7 @@ def test_a_warehouse_in_trouble_is_a_row_and_the_others_are_done(tmp_path, monke
     assert row["status"] == "failed" and "no_such_driver" in row["why"]
     with pytest.raises(Exception, match="1 of 3 tables failed\nsnow: the driver no_such_driver"):
         notebook_output.finish("warehouses", warehouses.results(made, looks))
-    shown = notebook_output.warehouses(looks, "wh", "warehouse", "table", "status", "why")
+    shown = notebook_output.warehouses(looks, "warehouse", "table", "status", "why")
     assert repr(shown).startswith("✘ 2 warehouses; 2 served; 1 failed")
 
 
@@ -119,8 +119,11 @@ def test_without_warehouses_the_notebook_says_in_one_line_what_to_do(tmp_path, m
     WarehouseWorld(tmp_path, monkeypatch)
     book = book_of()
     rows = warehouses.overview(book)
-    told = repr(notebook_output.warehouses(rows, "wh"))
-    assert told == "· no warehouse is declared: to have one, add a section `warehouses` to params/wh.yml"
+    told = repr(notebook_output.warehouses(rows, env="wh"))
+    assert (
+        told
+        == "· no warehouse is declared: to have one, add a section `warehouses` to params/wh.yml, as params/README.md shows"
+    )
     assert (
         warehouses.needs(book),
         warehouses.set_up(book, False),
@@ -160,3 +163,10 @@ def test_another_process_reads_the_duckdb_file_while_a_run_goes_on(tmp_path, mon
     assert (seen[0].status, told.stdout) == ("served", "read\n"), told.stderr
     refresher.end()
     assert refresher.join() == []
+
+
+def test_a_reader_of_the_catalog_needs_nothing_made_and_is_not_called_undeclared(tmp_path, monkeypatch):
+    WarehouseWorld(tmp_path, monkeypatch, lake={"engine": "athena", "region": "eu-west-1"})
+    book = book_of()
+    assert repr(notebook_output.warehouses(warehouses.overview(book), env="wh")).startswith("✔ 1 warehouse")
+    assert repr(notebook_output.warehouses(warehouses.set_up(book, True))) == "· nothing to do"

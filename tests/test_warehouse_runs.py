@@ -174,3 +174,19 @@ def test_a_newer_format_that_stops_a_warehouse_is_refused_and_the_remedy_makes_i
     done, version = again()
     assert (done.status, version) == ("created", 3)
     SERVERS.clear()
+
+
+def test_a_commit_counts_as_served_when_a_newer_state_is(world, monkeypatch, tmp_path):
+    params, file = world.table("t").environment(monkeypatch), tmp_path / "w.duckdb"
+    with_warehouses(params, duck={"engine": "duckdb", "database": str(file), "namespace": "readers"})
+    with duckdb.connect(str(file)) as db:
+        db.execute("CREATE SCHEMA readers")
+    world.load("t", (1, "a")).loaded()
+    for number in range(3):
+        world.changes("t", U(1, f"u{number}"), name=f"20240101-10000{number}000.csv")
+        if number == 2:
+            assert main(["warehouse", "refresh", "--env", "w"]) == 0
+        world.merged()
+    first, second, third = ledger.commits(world.book(env="w")).orderBy("committed_ms").collect()
+    assert first.served_ms == second.served_ms and first.served_ms["duck"] >= second.committed_ms
+    assert not third.served_ms

@@ -373,8 +373,11 @@ class Statements:
         return render("statements.html.j2", groups=list(self.groups.items()))
 
 
-def warehouses(rows: Sequence[dict[str, Any]], env: str, *columns: str) -> Summary:
-    """Show what is declared, made or served of warehouses: how many rows have which status, and those in trouble."""
+def warehouses(rows: Sequence[dict[str, Any]], *columns: str, env: str = "") -> Summary:
+    """Show what is declared, made or served of warehouses: how many rows have which status, and those in trouble.
+
+    `env` names the environment that declares none if there are no rows.
+    """
 
     def level(row: dict[str, Any]) -> str:
         word = row.get("status", "")
@@ -383,9 +386,8 @@ def warehouses(rows: Sequence[dict[str, Any]], env: str, *columns: str) -> Summa
         return CARE if word == "late" or (row.get("why") and word != "unknown") else GOOD
 
     if not rows:
-        return Summary(
-            STILL, f"no warehouse is declared: to have one, add a section `warehouses` to params/{env}.yml", []
-        )
+        how = f"no warehouse is declared: to have one, add a section `warehouses` to params/{env}.yml, as params/README.md shows"
+        return Summary(STILL, how if env else "nothing to do", [])
     levels, words = Counter(map(level, rows)), Counter(r["status"].split(":")[0] for r in rows if "status" in r)
     names = len({r["warehouse"] for r in rows})
     text = "; ".join([f"{names} warehouse{'s' * (names != 1)}", *(f"{n} {word}" for word, n in words.items())])
