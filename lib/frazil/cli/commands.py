@@ -103,6 +103,9 @@ def main(argv: list[str] | None = None) -> int:
         except FrazilError as e:
             print(f"{type(e).__name__}: {e}", file=sys.stderr)
             return EXIT_CODES[outcome_of(None, type(e).__name__)]
+        except BrokenPipeError:  # as of `| head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            return FAILED
         except KeyboardInterrupt:
             print("stopped", file=sys.stderr)
             return 130

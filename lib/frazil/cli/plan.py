@@ -65,7 +65,7 @@ def _print(rows: list[dict[str, Any]], wide: bool) -> None:
         print(Grid([_short(row) for row in rows]))
     for word in REMARKS if wide else (*REMARKS, "schema"):
         for text, tables in grouped(rows, word).items():
-            line = f"{word}: {text}" if len(tables) == len(rows) > 1 else f"{', '.join(tables)}: {word}: {text}"
+            line = f"{', '.join(tables)}: {word}: {text}"
             print(line if wide else textwrap.fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False))
 
 

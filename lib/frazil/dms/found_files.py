@@ -19,12 +19,12 @@ from frazil.dms.file_columns import FIRST_ROWS, first_and_last, footer, metadata
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import CONTROL, Data, DmsObject, TableObjects, classified
 from frazil.dms.settings_check import DELIMITERS, read_rows, unpacked
-from frazil.dms.storage import Entry, each_of, is_s3, location, read, walk
+from frazil.dms.storage import PAGE, Entry, each_of, is_s3, location, read, walk
 from frazil.errors import FrazilError
 from frazil.source.file_names import LOAD, SHARED, states_a_time
 
-HEAD = 1 << 17
-"""Bytes of a file to read for its first rows."""
+HEAD, MOST_ROWS = 1 << 16, 500
+"""Bytes of a file to read for its first rows, and maximum number of these."""
 LARGEST_PARQUET = 8 << 20
 """Bytes of a Parquet file on S3 that is read whole for its first rows; of larger ones only the columns are read."""
 LISTING = 0.6
@@ -98,16 +98,19 @@ def find(path: str, seconds: float = math.inf) -> Found:
         what = "is a file" if Path(top).exists() else "does not exist"
         raise ParameterError(f"{top} {what}", "name the folder that DMS writes to, or s3://bucket/folder")
     found, data, is_data = Found(top, until=began + seconds), [], Data().is_data
-    for e in walk(top, listing_filter=Data()):
+    page = ""
+    for number, e in enumerate(walk(top, listing_filter=Data())):
+        folder = e.path.rpartition("/")[0] if not is_s3(top) else str(number // PAGE)
+        if folder != page and page and time.monotonic() > began + seconds * LISTING:  # another folder or page was read
+            found.is_whole = False
+            break
+        page = folder
         if e.special or not is_data(e.name):
             found.others += not e.folder
         elif not LOAD.match(e.name) and not states_a_time(e.name):
             found.remarks.append(f"{e.path}: its name is no time, as DMS's change files have")
         else:
             data.append(e)
-        if time.monotonic() > began + seconds * LISTING:
-            found.is_whole = False
-            break
     found.root, found.partition = _root(top, data)
     found.add(data)
     if found.root != top and data:
@@ -205,7 +208,7 @@ def _of_text(sample: Sample, text: str, whole: bool, packing: float) -> Sample:
         problem = f"{count - len(rows)} of its first {count} rows have not {width} fields" if rows else "has no rows"
     return replace(
         sample,
-        rows=tuple(map(tuple, rows)),
+        rows=tuple(map(tuple, rows[:MOST_ROWS])),
         delimiter=delimiter if read.delimiter else "",
         row_delimiter=read.row_delimiter,
         quotes=read.quotes or (True, False),
@@ -220,7 +223,7 @@ def _shared_samples(file: DmsObject) -> list[tuple[str, Sample]]:
     dialect = Dialect(sample.delimiter or ",", sample.row_delimiter or "\n", True)
     rows = [r for r in rows_of_text(data.decode("utf-8", "replace"), dialect) if len(r) > 3 and r[1] and r[2]]
     by_table: dict[str, list[tuple[str, ...]]] = defaultdict(list)
-    for row in rows if whole else rows[:-1]:
+    for row in (rows if whole else rows[:-1])[:MOST_ROWS]:
         by_table[f"{row[2]}.{row[1]}"].append((row[0], *row[3:]))
     alike = {name: tuple(r for r in own if len(r) == len(own[0])) for name, own in by_table.items()}
     return [(name, replace(sample, rows=own, row_bytes=0.0, problem="")) for name, own in alike.items()]

@@ -15,7 +15,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import Column, TableSpec
-from frazil.core.types import MISFIT, judge
+from frazil.core.types import type_texts
 from frazil.dms.endpoint import SourceTable, endpoint_from
 from frazil.dms.file_columns import footer
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
@@ -136,7 +136,7 @@ class _View:
 
     def times(self) -> list[str]:
         """Return the commit times, once they are taken."""
-        return [t for r in self.rows if TIME.fullmatch(t := r[self.own - 1]) and _fits("DATETIME", [t])]
+        return [r[self.own - 1] for r in self.rows if TIME.fullmatch(r[self.own - 1])]
 
     def of(self, *operations: str) -> list[tuple[str, ...]]:
         """Return the rows of these operations; without operations, all rows are inserts."""
@@ -154,7 +154,8 @@ def guess(found: Found, stated: dict[str, Any] | None = None, mappings: Mappings
     votes = Counter(_is_header(s.rows[0], s.rows[1:]) for s in csv if not s.file.is_shared)
     views = {n: [_View(s, votes[True] > votes[False]) for s in e if s.is_usable] for n, e in found.samples.items()}
     time_name = _take_time(found, views)
-    tables = {name: _table(name, found, views[name]) for name in views}
+    tables = {name: _table(name, found, views[name] if time.monotonic() < found.until else []) for name in views}
+    found.is_whole &= time.monotonic() < found.until
     _share_sequence(tables.values())
     settings = _settings(found, csv, [v for each in views.values() for v in each], time_name)
     result = Guesses(settings, tables, _rules(tables.values()))
@@ -260,7 +261,8 @@ def _table(name: str, found: Found, views: Sequence[_View]) -> FoundTable:
         table.columns += (replace(seen, nulls=frozenset(NULLS_SEEN.intersection(values[n]))),)
     _guess_key(table, views[0])
     last = [v for v in views if v.sample.phase == CHANGE_PHASE and v.own > v.has_op][-1:]
-    table.last_commit = max((t for v in last for t in v.times()), default="")
+    times = sorted((t for v in last for t in v.times()), reverse=True)
+    table.last_commit = next((t for t in times if _fits("DATETIME", [t])), "")
     table.rows, table.changes = (
         _estimate([f.size for f in files], [v.sample.row_bytes for v in views if v.sample.phase == phase])
         for phase, files in ((LOAD_PHASE, found.tables[name].loads), (CHANGE_PHASE, found.tables[name].changes))
@@ -341,7 +343,9 @@ def guess_type(name: str, values: Sequence[str]) -> Guess:
 
 
 def _fits(kind: str, values: Sequence[str]) -> bool:
-    return all(judge(Column("c", kind), v) is not MISFIT for v in values)
+    import pyarrow as pa
+
+    return type_texts(Column("c", kind), pa.array(values))[1] is None
 
 
 def parquet_type(name: str, kind: pa.DataType) -> Guess:
