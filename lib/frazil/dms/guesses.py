@@ -304,7 +304,7 @@ def _is_sequence(values: Sequence[str]) -> bool:
 
 def _without_images(names: list[str], view: _View, table: FoundTable) -> list[str]:
     """Return the names without those of before-image columns: the last ones, null in inserts. Those of the key name the key."""
-    for own in range((len(names) + 1) // 2, len(names)):
+    for own in range((len(names) + 1) // 2, len(names)) if names[-1].startswith(IMAGE) else ():
         images = [n.removeprefix(IMAGE) for n in names[own:]]
         are_images = all(f"{IMAGE}{i}" == n and i in names[:own] for i, n in zip(images, names[own:], strict=True))
         if are_images and all(f in NULLS_SEEN for r in view.of("I") for f in r[view.own + own :]):
