@@ -51,6 +51,13 @@ def spark(catalog_options, tmp_path_factory):
     session.stop()
 
 
+@pytest.fixture(autouse=True)
+def _own_aws_session():
+    """Let boto3 forget the credentials that the environment of another test gave."""
+    if boto3 := sys.modules.get("boto3"):
+        boto3.DEFAULT_SESSION = None
+
+
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory):
     """A real broker."""
