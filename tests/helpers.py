@@ -163,7 +163,7 @@ class World:
         (self.root / "endpoint.json").write_text(json.dumps({"S3Settings": self.s3, "FrazilSettings": self.own}))
         (self.root / "mappings.json").write_text(json.dumps(self.rules))
         given = {
-            "root": str(self.root), "source": "source", "specs": "specs", "endpoint": "endpoint.json", "mappings": "mappings.json",
+            "env": "test", "root": str(self.root), "source": "source", "specs": "specs", "endpoint": "endpoint.json", "mappings": "mappings.json",
             "catalog_options": self.catalog_options, "query_engines": ["spark"], **self.given, **settings,
         }  # fmt: skip
         return Workbook(kind(**given), self.said.append)

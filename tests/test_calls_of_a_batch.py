@@ -11,7 +11,7 @@ from helpers import FILE1, FILE2, U
 
 pytestmark = pytest.mark.spark
 
-ROOMS = ["errors", "results", "config", "source", "core", "dms", "lake", "engine", "report", "flows"]
+ROOMS = ["errors", "results", "config", "warehouses", "source", "core", "dms", "lake", "engine", "report", "flows"]
 HOME = str(Path(frazil.__file__).parent) + "/"
 
 

@@ -346,7 +346,7 @@ def largest(folder: Path) -> Path:
 
 def without_local(world) -> None:
     """Have a driver with an empty disk."""
-    shutil.rmtree(world.root / "runs/demo/index")
+    shutil.rmtree(world.root / "runs/test/index")
 
 
 @pytest.fixture
@@ -396,7 +396,7 @@ def test_a_driver_with_an_empty_disk_reads_no_key_and_follows_what_came_later(wo
 @pytest.mark.spark
 def test_the_later_one_of_two_indexes_is_taken(loaded, read):
     loaded.changes("t", U(1, "A"), name=FILE1).merged(lane="rowdelta")
-    local = loaded.root / f"runs/demo/index/{loaded.name('t')}"
+    local = loaded.root / f"runs/test/index/{loaded.name('t')}"
     shutil.copytree(local, local.with_suffix(".old"))
     loaded.changes("t", U(2, "B"), I(101, "n"), name=FILE2).merged(lane="rowdelta")
     shutil.rmtree(local)
@@ -447,7 +447,7 @@ def test_a_stored_index_that_is_damaged_is_built_again_and_replaced(loaded, monk
 @pytest.mark.spark
 def test_a_damaged_block_of_the_local_index_is_built_again_in_the_same_batch(loaded, read):
     loaded.changes("t", U(1, "A"), D(2), name=FILE1).merged(lane="rowdelta")
-    segment = largest(loaded.root / f"runs/demo/index/{loaded.name('t')}")
+    segment = largest(loaded.root / f"runs/test/index/{loaded.name('t')}")
     data = bytearray(segment.read_bytes())
     data[8] ^= 1
     segment.write_bytes(data)
@@ -490,7 +490,7 @@ def test_the_index_of_an_earlier_table_in_the_same_place_is_not_taken(loaded, re
 @pytest.mark.spark
 def test_two_drivers_by_turns_each_take_what_the_other_stored(loaded, read, monkeypatch):
     expected = {i: f"a{i}" for i in range(50)}
-    disks, index = [loaded.root / "one", loaded.root / "two"], loaded.root / "runs/demo/index"
+    disks, index = [loaded.root / "one", loaded.root / "two"], loaded.root / "runs/test/index"
     for n in range(6):
         if disks[n % 2].exists():
             disks[n % 2].rename(index)
@@ -515,7 +515,7 @@ def test_where_nothing_may_be_written_beside_the_table_the_local_index_serves(lo
     loaded.changes("t", U(1, "A"), name=FILE1).merged(lane="rowdelta")
     loaded.changes("t", U(1, "B"), name=FILE2).merged(lane="rowdelta")
     applied(loaded, {i: f"a{i}" for i in range(50)} | {1: "B"})
-    assert "is not stored next to it: OSError: Access Denied" in (loaded.root / "runs/demo/frazil.log").read_text()
+    assert "is not stored next to it: OSError: Access Denied" in (loaded.root / "runs/test/frazil.log").read_text()
     assert not (beside(loaded) / MANIFEST).exists()
 
 

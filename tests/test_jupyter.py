@@ -409,7 +409,7 @@ def test_the_explore_notebook_shows_all_beside_a_running_ingest_and_can_write_no
         assert re.search("read.?only", refused, re.I), f"{refused[:1500]} … {refused[-500:]}"
     (wrong,) = errors(looking.run('trace.key_history(book, "public.tt", ["1"])'))
     assert wrong.splitlines() == ["ExploreError: no table 'public.tt'", "  cure: did you mean 'public.t'?"]
-    assert "Traceback" in (world.root / "runs/demo/frazil.log").read_text()
+    assert "Traceback" in (world.root / "runs/test/frazil.log").read_text()
 
 
 @pytest.mark.spark

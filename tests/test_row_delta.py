@@ -235,7 +235,7 @@ def test_a_rollback_rebuilds_the_index(loaded):
 @pytest.mark.parametrize("harm", ["lost", "cut", "flipped", "garbage", "stale", "other Java"])
 def test_an_index_that_is_not_whole_is_built_again(loaded, monkeypatch, harm):
     loaded.changes("t", U(1, "A"), D(2)).merged(lane="rowdelta")
-    folder = loaded.root / f"runs/demo/index/{loaded.name('t')}"
+    folder = loaded.root / f"runs/test/index/{loaded.name('t')}"
     segment = next(folder.glob("*.seg"))
     if harm == "stale":
         shutil.copytree(folder, folder.with_suffix(".old"))
@@ -267,7 +267,7 @@ def test_an_index_that_is_not_whole_is_built_again(loaded, monkeypatch, harm):
 
 def test_an_index_with_a_manifest_that_is_none_is_built_again_and_no_row_doubles(loaded):
     loaded.changes("t", U(1, "A"), D(2), I(101, "n")).merged(lane="rowdelta")
-    file = loaded.root / f"runs/demo/index/{loaded.name('t')}/manifest.json"
+    file = loaded.root / f"runs/test/index/{loaded.name('t')}/manifest.json"
     for text, change, name in (("[]", U(1, "B"), FILE2), (None, U(101, "last"), FILE3)):
         if text is None:  # whole, but for a segment
             text = json.dumps({**json.loads(file.read_text().split("\n", 1)[1]), "segments": [], "of": [1, 1, 0]})
@@ -381,7 +381,7 @@ def test_odd_batches(loaded, limit, lane):
         assert lane == "rowdelta" or "above index_limit_mb (0)" in summary["frazil.lane-reason"]
         expected = {k: v for k, v in {**expected, **then}.items() if v is not None}
         assert sorted(loaded.rows("t")) == sorted(expected.items())
-    assert (loaded.root / f"runs/demo/index/{loaded.name('t')}/manifest.json").exists() == bool(limit)
+    assert (loaded.root / f"runs/test/index/{loaded.name('t')}/manifest.json").exists() == bool(limit)
 
 
 @pytest.mark.parametrize("lane", ["rowdelta", "scan", "merge"])

@@ -167,7 +167,7 @@ def test_no_value_key_name_or_path_of_a_source_brings_a_control_character_into_w
     ]
     with pytest.raises(FrazilError) as error:
         finish("cdc_merge", list(done[2].values()))
-    log = (w.root / "runs/demo/frazil.log").read_text()
+    log = (w.root / "runs/test/frazil.log").read_text()
     for text in [*shown, str(error.value), log]:
         assert not [line for line in lines_of(text) if line.startswith("FORGED")]
     assert "\\x1b" in log and any("\\x1b" in text for text in noted)
