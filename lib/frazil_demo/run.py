@@ -196,7 +196,7 @@ def _ingest(demo: Demo, postgres: EmbeddedPostgres, simulator: DmsSimulator, tra
         )
         began = _wait_until_fresh(demo, merging)
         with _seen_by_pyiceberg(), changes_going_on(postgres, simulator, transactions, seed=8) as kinds:
-            maintaining = beside.submit(demo.notebook, "03_maintenance", max_small_files=3)
+            maintaining = beside.submit(demo.notebook, "03_maintenance", max_small_files=3, nice=0)
         maintaining.result()
         compared = merging.result().get("compared", [])
     return {"began": began, "kinds": kinds, "compared": compared}
