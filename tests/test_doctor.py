@@ -64,7 +64,7 @@ def damaged_catalog(place):
 
 
 FAULTS = {
-    "Java": lambda place, patch: patch.setenv("JAVA_HOME", "/nonexistent"),
+    "Java": lambda place, patch: patch.setenv("JAVA_HOME", "/no-java-here"),
     "old Java": lambda place, patch: patch.setattr(doctor.subprocess, "run", lambda *a, **k: namedtuple("R", "stderr")('openjdk version "11.0.2"')),
     "Python": lambda place, patch: patch.setattr(doctor.metadata, "version", lambda name: "0.0.1"),
     "parameters": lambda place, patch: changed(place, max_batch=3),
@@ -76,7 +76,7 @@ FAULTS = {
     "clock": lambda place, patch: patch.setattr(table_checks, "server_time", lambda p: (0.0, 1e6)),
 }  # fmt: skip
 SAYS = {
-    "Java": ("✘ Java: /nonexistent/bin/java: No such file", "JAVA_HOME"),
+    "Java": ("✘ Java: /no-java-here/bin/java: No such file", "JAVA_HOME"),
     "old Java": ("✘ Java: java is 'version \"11.0.2\"'", "apt-get install openjdk-17"),
     "Python": ("✘ Python: other versions", "pip install"),
     "parameters": ("✘ parameters: ", "unknown parameter 'max_batch'"),
