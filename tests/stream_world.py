@@ -20,7 +20,7 @@ class StreamWorld(World, ABC):
     def book(self, kind=CdcMergeSettings, **settings):
         (self.root / "endpoint.json").write_text(json.dumps({self.kind: {"IncludeNullAndEmpty": True}}))
         given = {
-            "root": str(self.root), "source": self.source, "specs": "specs", "endpoint": "endpoint.json",
+            "env": "test", "root": str(self.root), "source": self.source, "specs": "specs", "endpoint": "endpoint.json",
             "catalog_options": self.catalog_options, "query_engines": ["spark"], **settings,
         }  # fmt: skip
         return Workbook(kind(**given), self.said.append)

@@ -163,6 +163,14 @@ def test_damaged_files_give_an_environment_or_one_clear_line(home, capsys, seed)
         assert code == runs.EXIT_CODES["wrong parameters"] and "cure: " in said
 
 
+def test_a_first_row_of_too_many_fields_is_called_damaged(home, capsys):
+    file = home / "other/shop/t/LOAD00000001.csv"
+    file.parent.mkdir(parents=True)
+    file.write_text(",".join(f"c{i}" for i in range(5_000)) + "\n" + ",".join("1" for _ in range(5_000)) + "\n")
+    assert init(home, path="other") == runs.EXIT_CODES["wrong parameters"]
+    assert "has no files of DMS that can be read" in capsys.readouterr().err
+
+
 @pytest.mark.spark
 @pytest.mark.notebooks
 def test_own_files_answer_sql_after_a_few_commands(home, capsys):

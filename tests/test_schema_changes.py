@@ -94,7 +94,7 @@ class Written:
         self.now = read_catalog(spark, reach, ["s.%"])
 
     def run(self, flow, kind, specs, **settings):
-        given = {"root": str(self.root), "source": self.source, "specs": "specs", "endpoint": "endpoint.json", "mappings": "mappings.json", "query_engines": ["spark"], "catalog_options": self.catalog_options, **settings}  # fmt: skip
+        given = {"env": "test", "root": str(self.root), "source": self.source, "specs": "specs", "endpoint": "endpoint.json", "mappings": "mappings.json", "query_engines": ["spark"], "catalog_options": self.catalog_options, **settings}  # fmt: skip
         book = Workbook(kind(**given), lambda text: None)
         book.specs = dict(specs)
         return {r.table: r for r in flow(book)}

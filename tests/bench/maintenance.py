@@ -72,6 +72,7 @@ class Bench:
     def book(self, kind, **more) -> Workbook:
         lake = {"type": "jdbc", "uri": "jdbc:sqlite:lake/catalog.db", "warehouse": "lake/warehouse"}
         given = {
+            "env": "bench",
             "root": str(self.place),
             "source": "s3",
             "specs": "specs",

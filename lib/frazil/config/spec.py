@@ -58,7 +58,8 @@ class TableSpec:
     @property
     def has_hidden_columns(self) -> bool:
         """Whether rows hold values that messages must not show: columns that are masked or left out."""
-        return any(c.mask or c.name not in self.names for c in self.file_columns)
+        names = set(self.names)
+        return any(c.mask or c.name not in names for c in self.file_columns)
 
     @property
     def policy(self) -> str:

@@ -48,8 +48,8 @@ def _added_role(kept: bool, name: str, expression: str, origin: Collection[str])
     return f"after:{name}" if kept else "skip"
 
 
-def _column_role(spec: TableSpec, name: str) -> str:
-    return f"after:{name}" if name in spec.names else "skip"
+def _column_role(names: Collection[str], name: str) -> str:
+    return f"after:{name}" if name in names else "skip"
 
 
 def as_written(spec: TableSpec, past: PastLayout | None) -> TableSpec:
@@ -103,6 +103,7 @@ def layout_of(past: PastLayout | None, table: SourceTable, phase: int, width: in
 def _build_layout(past: PastLayout | None, table: SourceTable, phase: int, own: Sequence[str]) -> Layout:
     """Return the layout of rows in which the columns `own` are the source's, even if a rule adds one of that name."""
     spec, mappings = table.spec, table.mappings
+    names = set(spec.names)
     written, without = as_written(spec, past), past.without if past else ()
     added, listed, rule = mappings.added(spec), mappings.listed(spec), mappings.before_image(spec)
     images = rule.names(written, own) if rule else {}
@@ -112,10 +113,10 @@ def _build_layout(past: PastLayout | None, table: SourceTable, phase: int, own: 
             raise SourceError(f"{spec.file}: layouts: until '{past.until}': without '{name}', which no rule adds", near)
     roles = ["op"] if op_is_stated(table.endpoint, phase) else []
     roles += ["ts"] if table.endpoint.timestamp_column else []
-    roles += [_column_role(spec, c) for c in mappings.file_columns(written) if c not in listed or c in own]
+    roles += [_column_role(names, c) for c in mappings.file_columns(written) if c not in listed or c in own]
     kept = {n: e for n, e in added.items() if n not in without}
     origin = mappings.origin(spec)
-    roles += [_added_role(n in spec.names and n not in own, n, e, origin) for n, e in kept.items()]
+    roles += [_added_role(n in names and n not in own, n, e, origin) for n, e in kept.items()]
     roles += [f"before:{c}" for c, name in images.items() if name not in without]
     return Layout(tuple(roles))
 
@@ -124,15 +125,16 @@ def field_names(table: SourceTable) -> FieldNames:
     """Return the roles of the names in a table's files, including a column's former names and before-image."""
     spec, endpoint, mappings = table.spec, table.endpoint, table.mappings
     written = {c.name for c in spec.file_columns}
+    names, columns = set(spec.names), {c.name: c for c in (*spec.columns, *spec.file_columns)}
     source = {n: f"after:{n}" for n in spec.names if n not in written}
     for c, name in mappings.file_columns(spec).items():
-        source[name] = _column_role(spec, c)
-        for old in spec.column(c).renamed_from:
-            source.setdefault(mappings.column_name(spec, old), _column_role(spec, c))
+        source[name] = _column_role(names, c)
+        for old in columns[c].renamed_from:
+            source.setdefault(mappings.column_name(spec, old), _column_role(names, c))
     rules = mappings.added(spec).items()
     origin = mappings.origin(spec)
     added, added_beside = (
-        {n: _added_role(kept and n in spec.names, n, e, origin) for n, e in rules} for kept in (True, False)
+        {n: _added_role(kept and n in names, n, e, origin) for n, e in rules} for kept in (True, False)
     )
     before, rare = {}, {}
     if rule := mappings.before_image(spec):

@@ -147,6 +147,10 @@ def _is_data(row: Sequence[str]) -> bool:
     return row[0] in OPERATIONS or any(TIME.fullmatch(f) for f in row)
 
 
+MOST_COLUMNS = 4096
+"""Columns of a table; more than any source database of DMS allows (MySQL: 4,096)."""
+
+
 def guess(found: Found, stated: dict[str, Any] | None = None, mappings: Mappings | None = None) -> Guesses:
     """Guess everything from what was found; `stated` are the endpoint's settings if they are known, and `mappings` the rules."""
     samples = [s for each in found.samples.values() for s in each if s.is_usable]
@@ -253,7 +257,12 @@ def _take_time(found: Found, views: dict[str, list[_View]]) -> str | None:
 def _table(name: str, found: Found, views: Sequence[_View]) -> FoundTable:
     """Guess columns, key and numbers of rows of a table."""
     table = FoundTable(name, problems=[f"{s.file.path} {s.problem}" for s in found.samples[name] if s.problem])
-    if not views:
+    wide = next((v for v in views if len(v.rows[0]) > MOST_COLUMNS), None)
+    if wide:
+        table.problems.append(
+            f"{wide.sample.file.path}: its first row has {len(wide.rows[0]):,} fields: is it damaged?"
+        )
+    if wide or not views:
         return table
     names, values, kinds = _columns(views, table)
     for n in names:
