@@ -137,7 +137,7 @@ def _parameters(env: str, book: list[Workbook]) -> str:
 def _jars(settings: Settings) -> str:
     line = ".".join(metadata.version("pyspark").split(".")[:2])
     there = line in jars.ICEBERG and jars.are_cached(line, settings, needs_s3(settings))
-    return f"in {jars.JARS}" if there else "not there yet: the first run fetches them, once"
+    return f"in {jars.cache_folder()}" if there else "not there yet: the first run fetches them, once"
 
 
 def _source(book: Workbook) -> str:

@@ -21,7 +21,6 @@ from frazil.errors import FrazilError
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "frazil"
 """Frazil's cache for this user, shared by all projects."""
-JARS = CACHE / "jars"
 ICEBERG = {
     "4.1": ["org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"],
     "3.5": ["org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.2"],
@@ -115,15 +114,20 @@ def _excludes(options: dict[str, str]) -> tuple[str, ...]:
     return (*CARRIED, *SDK_BUNDLES, *own)
 
 
+def cache_folder() -> Path:
+    """Return the folder of the jars that were fetched."""
+    return CACHE / "jars"
+
+
 def _request(wanted: Sequence[str], options: dict[str, str], excludes: Sequence[str]) -> str:
     return hashlib.sha256(repr((sorted(wanted), sorted(excludes), _resolvers(options))).encode()).hexdigest()
 
 
 def are_cached(line: str, settings: Settings, s3: bool) -> bool:
     """Return whether a session of these settings finds all its jars in the cache."""
-    wanted, index = packages(line, settings, s3), _read(JARS / "index.json")
+    wanted, index = packages(line, settings, s3), _read(cache_folder() / "index.json")
     found = index["sets"].get(_request(wanted, settings.spark_options, _excludes(settings.spark_options)), [])
-    return not wanted or bool(found and all(_whole(JARS, jar, index["jars"]) for jar in found))
+    return not wanted or bool(found and all(_whole(cache_folder(), jar, index["jars"]) for jar in found))
 
 
 def fetch(
@@ -268,7 +272,7 @@ def _alone() -> Iterator[Path]:
 
     The kernel frees the lock however this process ends.
     """
-    folder = JARS
+    folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
