@@ -116,29 +116,32 @@ def test_s3_is_tried_and_left_as_it_was_and_no_secret_is_shown(place, capsys, mo
         for name, value in {"ENDPOINT_URL_S3": url, "ACCESS_KEY_ID": "AKIAKEY", "SECRET_ACCESS_KEY": "very-secret-key", "DEFAULT_REGION": "eu-west-1"}.items():  # fmt: skip
             monkeypatch.setenv(f"AWS_{name}", value)
         s3 = boto3.client("s3")
-        s3.create_bucket(Bucket="bucket", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
-        s3.put_object(Bucket="bucket", Key="dms/app/person/LOAD00000001.csv", Body=b"I,1\n")
+        s3.create_bucket(Bucket="doctor-bucket", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+        s3.put_object(Bucket="doctor-bucket", Key="dms/app/person/LOAD00000001.csv", Body=b"I,1\n")
         options = {
             "type": "rest",
             "uri": "http://127.0.0.1:9/x",
-            "warehouse": "s3://bucket/lake",
+            "warehouse": "s3://doctor-bucket/lake",
             "credential": "user:hidden-word-1",
         }
-        changed(place, source="s3://bucket/dms", catalog_options=options)
+        changed(place, source="s3://doctor-bucket/dms", catalog_options=options)
         code, out = examined(capsys)
-        assert "✔ source: s3://bucket/dms is readable" in out and "✔ warehouse: s3://bucket/lake is writable" in out
+        assert (
+            "✔ source: s3://doctor-bucket/dms is readable" in out
+            and "✔ warehouse: s3://doctor-bucket/lake is writable" in out
+        )
         assert code == runs.FAILED and "✘ catalog: " in out and "✔ clock" in out
         assert "very-secret-key" not in out and "hidden-word-1" not in out
-        assert [o["Key"] for o in s3.list_objects_v2(Bucket="bucket")["Contents"]] == [
+        assert [o["Key"] for o in s3.list_objects_v2(Bucket="doctor-bucket")["Contents"]] == [
             "dms/app/person/LOAD00000001.csv"
         ]
 
         def refused(**request):
-            raise storage.StorageError("s3://bucket/lake: access is denied", "the role needs s3:PutObject")
+            raise storage.StorageError("s3://doctor-bucket/lake: access is denied", "the role needs s3:PutObject")
 
         monkeypatch.setattr(doctor, "put", lambda path, data: refused())
         code, out = examined(capsys)
-        assert "✘ warehouse: s3://bucket/lake: access is denied" in out and "s3:PutObject" in out
+        assert "✘ warehouse: s3://doctor-bucket/lake: access is denied" in out and "s3:PutObject" in out
         changed(place, source="s3://other-bucket/dms")
         assert "✘ source: s3://other-bucket/dms/: the bucket does not exist" in " ".join(examined(capsys)[1].split())
     finally:

@@ -259,14 +259,14 @@ def test_a_folder_on_s3_is_read(capsys, monkeypatch):
         for name, value in (("ENDPOINT_URL_S3", "http://{}:{}".format(*server.get_host_and_port())), ("ACCESS_KEY_ID", "a"), ("SECRET_ACCESS_KEY", "b"), ("DEFAULT_REGION", "eu-west-1")):  # fmt: skip
             monkeypatch.setenv(f"AWS_{name}", value)
         s3 = boto3.client("s3")
-        s3.create_bucket(Bucket="bucket", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+        s3.create_bucket(Bucket="peek-bucket", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
         for file in (f for f in TINY.rglob("*.csv")):
-            s3.put_object(Bucket="bucket", Key=f"dms/{file.relative_to(TINY)}", Body=file.read_bytes())
-        code, said = peek(capsys, "s3://bucket")
+            s3.put_object(Bucket="peek-bucket", Key=f"dms/{file.relative_to(TINY)}", Body=file.read_bytes())
+        code, said = peek(capsys, "s3://peek-bucket")
         assert (
             code == runs.OK
-            and "the source is s3://bucket/dms:" in said
-            and "--from-files s3://bucket/dms --env prod" in said
+            and "the source is s3://peek-bucket/dms:" in said
+            and "--from-files s3://peek-bucket/dms --env prod" in said
         )
         assert "app.person  ~4    ~8       ~480     1+2    id\n" in said
     finally:

@@ -257,10 +257,10 @@ def _take_time(found: Found, views: dict[str, list[_View]]) -> str | None:
 def _table(name: str, found: Found, views: Sequence[_View]) -> FoundTable:
     """Guess columns, key and numbers of rows of a table."""
     table = FoundTable(name, problems=[f"{s.file.path} {s.problem}" for s in found.samples[name] if s.problem])
-    wide = next((v for v in views if len(v.rows[0]) > MOST_COLUMNS), None)
+    wide = next((v for v in views if max(map(len, (v.names, *v.rows[:1]))) > MOST_COLUMNS), None)
     if wide:
         table.problems.append(
-            f"{wide.sample.file.path}: its first row has {len(wide.rows[0]):,} fields: is it damaged?"
+            f"{wide.sample.file.path}: its first row has over {MOST_COLUMNS:,} fields: is it damaged?"
         )
     if wide or not views:
         return table
