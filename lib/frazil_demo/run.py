@@ -26,7 +26,7 @@ from frazil.config.settings import find_params, resolve
 from frazil.config.spec import TableSpec, load_specs
 from frazil.errors import FrazilError
 from frazil.flows.lateness import lateness
-from frazil.flows.workbook import Workbook
+from frazil.flows.workbook import Workbook, print_line
 from frazil.report.notebook_output import Grid, read_record
 from frazil_demo import engines, shop
 from frazil_demo.postgres import EmbeddedPostgres
@@ -57,7 +57,7 @@ class Demo:
 
     def say(self, text: str) -> None:
         """Print a line with the seconds since the start."""
-        print(f"[{time.monotonic() - self.began:6.1f} s] {text}", flush=True)
+        print_line(f"[{time.monotonic() - self.began:6.1f} s] {text}")
 
     def notebook(self, name: str, label: str = "", **parameters: Any) -> dict[str, Any]:
         """Run one notebook under papermill and return its record; a failure ends the demo with its cause."""
