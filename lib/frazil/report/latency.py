@@ -193,7 +193,9 @@ class Analysis:
         rows = self._measured[self._measured["by"] == " ".join(n for n in by if n != "stage")]
         rows = rows if "stage" in by else rows[rows["stage"] == TOTAL]
         kept = [*by, *self._measured.columns[5:]]
-        return rows[kept].sort_values(list(by or ["p50"])).reset_index(drop=True)
+        found = rows[kept].sort_values(list(by or ["p50"])).reset_index(drop=True)
+        seconds = [c for c in kept if c in ("mean", "max") or c[1:].isdigit()]
+        return found.astype(dict.fromkeys(seconds, float))  # a stage that nothing measured has nulls
 
     def shares(self, *by: str, fineness: int = 50) -> pd.DataFrame:
         """Return the weight of each total latency by these columns, in steps of 1/`fineness` of its logarithm."""

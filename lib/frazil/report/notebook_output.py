@@ -28,6 +28,8 @@ _MARKS = {GOOD: "✔", STILL: "·", CARE: "!", BAD: "✘"}
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, float) and value != value:
+        return "–"
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "–"}[value]
     return value if isinstance(value, Message) else safe(str(value))
@@ -45,7 +47,7 @@ def _number(value: float, column: str, decimals: int) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    return isinstance(value, int | float | Decimal) and not isinstance(value, bool) and value == value  # not NaN
 
 
 class Grid:
