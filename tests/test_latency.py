@@ -248,6 +248,7 @@ def test_no_commit_at_all_is_said(analysed):
     assert (a.count, a.skew, a.newest(), a.slowest()) == (0, [], [], {})
     for say in (chart_captions.all_day, chart_captions.backlog, chart_captions.tables, chart_captions.stages):
         assert say(a) == chart_captions.NOTHING
+    assert a.percentiles("table", "hour", "stage").nlargest(10, "p95").empty, "its figures are numbers all the same"
     assert latency_charts.stages(a) is None
 
 

@@ -297,7 +297,7 @@ def _with_served(book: Workbook, found: DataFrame) -> DataFrame:
 
 
 def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
-    """Return one row per commit of changes of every table; `hours` > 0 takes only the last hours.
+    """Return one row per commit of changes of every table; `hours` > 0 takes only the last hours before this call.
 
     Times are epoch milliseconds. Three columns are quantiles (`latency.QUANTILES`) of the time since the source commit:
     `latency_ms`, `age_ms` (until picked up) and `dms_ms` (until DMS wrote). They are null if DMS writes no timestamp
@@ -311,14 +311,13 @@ def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
+    since_ms = round((time.time() - hours * 3600) * 1000)  # before Spark starts
     found = _every_commit(book).where("summary['frazil.kind'] = 'changes'")  # needs Spark, and so does F
     sources = F.create_map(*[F.lit(x) for spec in book.specs.values() for x in (book.name(spec), spec.source)])
     found = _with_served(book, found).join(F.broadcast(_first_seen(book)), ["name", "snapshot_id"], "left")
     found = found.withColumn("table", sources[F.col("name")])
     if hours > 0:
-        found = found.where(
-            F.col("committed_at") >= F.expr(f"current_timestamp() - interval {round(hours * 3600)} seconds")
-        )
+        found = found.where(f"committed_at >= timestamp_millis({since_ms})")
     parsed = found.select(
         "table",
         "snapshot_id",

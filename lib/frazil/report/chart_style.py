@@ -144,13 +144,13 @@ class Chart:
                 Path(file).with_suffix(".txt").write_text(sentence, encoding="utf-8")
 
     def __repr__(self) -> str:
-        nothing = "nothing to draw: too few commits in this window have the figures"
-        return self.sentence or ("(a chart)" if self.figure is not None else nothing)
+        if self.figure is None:
+            return self.sentence or "nothing to draw: too few commits in this window have the figures"
+        return f"{self.sentence}\n(a chart)".strip()
 
     def _repr_html_(self) -> str:
-        return render(
-            "chart.html.j2", sentence=self.sentence or repr(self), picture=base64.b64encode(self.png()).decode()
-        )
+        sentence = self.sentence if self.figure is not None else repr(self)
+        return render("chart.html.j2", sentence=sentence, picture=base64.b64encode(self.png()).decode())
 
     def png(self) -> bytes:
         """Return the picture; no bytes if there is nothing to draw."""

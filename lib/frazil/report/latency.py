@@ -193,9 +193,7 @@ class Analysis:
         rows = self._measured[self._measured["by"] == " ".join(n for n in by if n != "stage")]
         rows = rows if "stage" in by else rows[rows["stage"] == TOTAL]
         kept = [*by, *self._measured.columns[5:]]
-        found = rows[kept].sort_values(list(by or ["p50"])).reset_index(drop=True)
-        seconds = [c for c in kept if c in ("mean", "max") or c[1:].isdigit()]
-        return found.astype(dict.fromkeys(seconds, float))  # a stage that nothing measured has nulls
+        return rows[kept].sort_values(list(by or ["p50"])).reset_index(drop=True)
 
     def shares(self, *by: str, fineness: int = 50) -> pd.DataFrame:
         """Return the weight of each total latency by these columns, in steps of 1/`fineness` of its logarithm."""
@@ -285,13 +283,16 @@ class Analysis:
         ]  # fmt: skip
 
 
+NUMBERS = {"bigint": "int64", "double": "float64"}
+
+
 def frame(rows: DataFrame) -> pd.DataFrame:
-    """Collect a few rows as a pandas DataFrame; numeric columns stay numeric if values are missing."""
+    """Collect a few rows as a pandas DataFrame; numeric columns stay numeric if values or all rows are missing."""
     import pandas as pd
 
     found = pd.DataFrame([r.asDict() for r in rows.collect()], columns=rows.columns)
-    numbers = [c for c, kind in rows.dtypes if kind in ("bigint", "double")]
-    return found.astype({c: "float64" if found[c].isna().any() else found[c].dtype for c in numbers})
+    numbers = {c: NUMBERS[kind] for c, kind in rows.dtypes if kind in NUMBERS}
+    return found.astype({c: "float64" if found[c].isna().any() else kind for c, kind in numbers.items()})
 
 
 def _expr(sql: str):
