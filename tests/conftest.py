@@ -51,6 +51,17 @@ def spark(catalog_options, tmp_path_factory):
     session.stop()
 
 
+@pytest.fixture(scope="module")
+def aws():
+    """The address of an emulator of AWS, to which the environment's variables lead."""
+    import aws_emulator
+
+    with aws_emulator.running() as url, pytest.MonkeyPatch.context() as patch:
+        for name, value in aws_emulator.variables(url).items():
+            patch.setenv(name, value)
+        yield url
+
+
 @pytest.fixture(autouse=True)
 def _own_aws_session():
     """Let boto3 forget the credentials that the environment of another test gave."""

@@ -79,14 +79,6 @@ class OfGlue(RestCatalog):
 
 
 @pytest.fixture(scope="module")
-def aws():
-    with aws_emulator.running() as url, pytest.MonkeyPatch.context() as patch:
-        for name, value in aws_emulator.variables(url).items():
-            patch.setenv(name, value)
-        yield url
-
-
-@pytest.fixture(scope="module")
 def lake(aws, tmp_path_factory):
     """The four tables with deletes and updates before and after a change of partitions; yield the world and its catalog."""
     trino_server.java_25()

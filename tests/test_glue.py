@@ -38,14 +38,6 @@ print(book.spark.table("lake.app.t").collect())
 """
 
 
-@pytest.fixture(scope="module")
-def aws():
-    with aws_emulator.running() as url, pytest.MonkeyPatch.context() as patch:
-        for name, value in aws_emulator.variables(url).items():
-            patch.setenv(name, value)
-        yield url
-
-
 @pytest.mark.spark
 def test_spark_writes_tables_in_glue_that_the_commands_read_without_it(aws, tmp_path, monkeypatch, capsys):
     aws_emulator.client("s3", aws).create_bucket(

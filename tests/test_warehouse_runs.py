@@ -37,6 +37,15 @@ def rows_in(file, view: str) -> list[tuple]:
         return sorted(db.execute(f"SELECT * FROM w.{view}").fetchall())
 
 
+def with_duckdb(world, monkeypatch, tmp_path):
+    """Declare a DuckDB file as a reader of the world's table `t`, and return the file."""
+    params, file = world.table("t").environment(monkeypatch), tmp_path / "w.duckdb"
+    with_warehouses(params, duck={"engine": "duckdb", "database": str(file), "namespace": "readers"})
+    with duckdb.connect(str(file)) as db:
+        db.execute("CREATE SCHEMA readers")
+    return file
+
+
 def test_each_commit_of_a_run_is_served_by_duckdb_and_one_in_trouble_is_recorded(world, monkeypatch, tmp_path):
     params, file = world.table("t").environment(monkeypatch), tmp_path / "w.duckdb"
     stuck = {"engine": "snowflake", **ENTRIES, "refresh_wait_s": 1}
@@ -70,10 +79,7 @@ def test_each_commit_of_a_run_is_served_by_duckdb_and_one_in_trouble_is_recorded
 
 
 def test_maintenance_keeps_what_a_warehouse_still_serves_and_says_for_whom_and_since_when(world, monkeypatch, tmp_path):
-    params, file = world.table("t").environment(monkeypatch), tmp_path / "w.duckdb"
-    with_warehouses(params, duck={"engine": "duckdb", "database": str(file), "namespace": "readers"})
-    with duckdb.connect(str(file)) as db:
-        db.execute("CREATE SCHEMA readers")
+    file = with_duckdb(world, monkeypatch, tmp_path)
     world.load("t", *[(i, "a") for i in range(50)]).setup()
     full_load.run(world.book(FullLoadSettings, env="w"))
     before, old = rows_in(file, "readers.t"), world.iceberg("t").currentSnapshot().snapshotId()
@@ -177,10 +183,7 @@ def test_a_newer_format_that_stops_a_warehouse_is_refused_and_the_remedy_makes_i
 
 
 def test_a_commit_counts_as_served_when_a_newer_state_is(world, monkeypatch, tmp_path):
-    params, file = world.table("t").environment(monkeypatch), tmp_path / "w.duckdb"
-    with_warehouses(params, duck={"engine": "duckdb", "database": str(file), "namespace": "readers"})
-    with duckdb.connect(str(file)) as db:
-        db.execute("CREATE SCHEMA readers")
+    with_duckdb(world, monkeypatch, tmp_path)
     world.load("t", (1, "a")).loaded()
     for number in range(3):
         world.changes("t", U(1, f"u{number}"), name=f"20240101-10000{number}000.csv")

@@ -9,11 +9,11 @@ import secrets
 import shutil
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 
+from frazil.cli.terminal import wrapped
 from frazil.config import jars
 from frazil.config.paths import without_scheme
 from frazil.config.settings import NOTEBOOKS, Settings, resolve
@@ -49,14 +49,17 @@ def main(options: argparse.Namespace) -> int:
             print(f"{'!' if found.startswith('not ') else '✔'} {name}: {found}")
         except Exception as e:  # a driver has errors of its own
             failed += 1
-            problem, cure = (e.problem, e.cure) if isinstance(e, FrazilError) else (f"{type(e).__name__}: {e}", "")
-            for text, indent in ((f"✘ {name}: {safe(problem)[:400]}", "  "), (cure and f"  cure: {cure}", "        ")):
-                print(
-                    "\n".join(textwrap.wrap(text, 80, subsequent_indent=indent, break_on_hyphens=False)),
-                    end="\n" * bool(text),
-                )
+            print("\n".join(_failure(name, e)))
     print(f"{failed} of the checks failed" if failed else f"{options.env}: all that a run needs is there")
     return runs.FAILED if failed else runs.OK
+
+
+def _failure(name: str, error: Exception) -> list[str]:
+    """Return the lines about a failed check: the problem, then the remedy if there is one."""
+    is_known = isinstance(error, FrazilError)
+    problem, cure = (error.problem, error.cure) if is_known else (f"{type(error).__name__}: {error}", "")
+    lines = wrapped(f"✘ {name}: {safe(problem)[:400]}", more="  ")
+    return [*lines, *wrapped(f"  cure: {cure}", more="        ")] if cure else lines
 
 
 def _checks(env: str, book: list[Workbook]) -> Iterator[tuple[str, Callable[[], str]]]:

@@ -10,13 +10,12 @@ import shutil
 import sys
 from pathlib import Path
 
+from frazil.cli.run import NOTEBOOK_FILES
 from frazil.config.settings import find_params
 from frazil.errors import FrazilError
 from frazil.report.render import render
 
 PAGE, COPIED = "start.ipynb", ".copied.json"
-NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
-"""The notebooks that are installed with Frazil."""
 
 
 class LabError(FrazilError):
@@ -35,7 +34,7 @@ def main(options: argparse.Namespace) -> int:
         raise LabError("JupyterLab is not installed", "pip install 'frazil[workbook]'")
     root = find_params().parent
     there = root / "notebooks"
-    for line in copies(there if there.is_dir() else NOTEBOOKS, root / "runs/lab"):
+    for line in copies(there if there.is_dir() else NOTEBOOK_FILES, root / "runs/lab"):
         print(line)
     as_root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     start = f"--LabApp.default_url=/lab/tree/runs/lab/{PAGE}"

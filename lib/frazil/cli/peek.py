@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-import textwrap
 import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from frazil.cli.terminal import cut, wrapped
 from frazil.dms.aws_json import read_endpoint_document
 from frazil.dms.found_files import Found, find
 from frazil.dms.guesses import KEYS, NULLS, NUMBERS, FoundTable, Guesses, guess
@@ -23,8 +23,8 @@ from frazil.report.chart_style import span
 from frazil.report.notebook_output import Grid
 from frazil.source.file_names import moment
 
-WIDTH, SECONDS = 80, 4.0
-"""Characters in a line, and the time after which nothing more is read."""
+SECONDS = 4.0
+"""The time after which nothing more is read."""
 MOST_TABLES, MOST_REMARKS = 40, 12
 """Maximum number of lines about tables, and about what is wrong."""
 
@@ -75,9 +75,7 @@ def lines(found: Found, guessed: Guesses, seconds: float, path: str) -> Iterator
 
 
 def _wrapped(text: str, indent: str = "", more: str = "") -> list[str]:
-    return textwrap.wrap(
-        safe(text), WIDTH, initial_indent=indent, subsequent_indent=more or indent, break_on_hyphens=False
-    )
+    return wrapped(safe(text), indent, more)
 
 
 # --- tables
@@ -109,8 +107,7 @@ def _row(name: str, found: Found, table: FoundTable | None) -> dict[str, str]:
 
 
 def _cut(text: str, most: int) -> str:
-    text = safe(text)
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return cut(safe(text), most)
 
 
 def _about(count: int) -> str:

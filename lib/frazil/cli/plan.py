@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import textwrap
 from typing import Any
 
 from frazil.cli.hooks import call_hooks
+from frazil.cli.terminal import cut, wrapped
 from frazil.config.query_engines import explained
 from frazil.config.settings import resolve
 from frazil.flows import pending_work
@@ -19,7 +19,6 @@ from frazil.report.notebook_output import Grid
 
 REMARKS = ("decision", "impossible", "notes")
 """Columns of the plan that are printed below the table, each text once."""
-WIDTH = 80
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -66,18 +65,14 @@ def _print(rows: list[dict[str, Any]], wide: bool) -> None:
     for word in REMARKS if wide else (*REMARKS, "schema"):
         for text, tables in grouped(rows, word).items():
             line = f"{', '.join(tables)}: {word}: {text}"
-            print(line if wide else textwrap.fill(line, WIDTH, subsequent_indent="  ", break_on_hyphens=False))
+            print(line if wide else "\n".join(wrapped(line, more="  ")))
 
 
 def _short(row: dict[str, Any]) -> dict[str, Any]:
     """Return the cells that fit a terminal; seconds are an estimate."""
     files = (row.get("load") or 0) + (row.get("changes") or 0)
-    cut = {"table": _cut(row["table"], 26), "action": _cut(str(row.get("action", "")), 28)}
-    return {**cut, "pending": files, "mb": round(row.get("mb") or 0, 1), "about_s": row.get("about_s")}
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    cells = {"table": cut(row["table"], 26), "action": cut(str(row.get("action", "")), 28)}
+    return {**cells, "pending": files, "mb": round(row.get("mb") or 0, 1), "about_s": row.get("about_s")}
 
 
 def grouped(rows: list[dict[str, Any]], word: str) -> dict[str, list[str]]:

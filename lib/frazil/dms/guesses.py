@@ -39,6 +39,8 @@ NULLS_SEEN = {"", *NULL_WORDS}
 DAY = re.compile(r"\d{4}-\d\d-\d\d")
 LONGEST_TEXT = 4000
 NOTHING_SEEN = "no value was seen"
+MOST_COLUMNS = 4096
+"""Columns of a table: as many as any source database of DMS allows (MySQL: 4,096)."""
 TIME_NAME = "dms_commit_ts"
 """The name for the commit time in files that do not name it."""
 IMAGE = "BI_"
@@ -145,10 +147,6 @@ class _View:
 
 def _is_data(row: Sequence[str]) -> bool:
     return row[0] in OPERATIONS or any(TIME.fullmatch(f) for f in row)
-
-
-MOST_COLUMNS = 4096
-"""Columns of a table; more than any source database of DMS allows (MySQL: 4,096)."""
 
 
 def guess(found: Found, stated: dict[str, Any] | None = None, mappings: Mappings | None = None) -> Guesses:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 GB_VCPU, POLL_S, VCPUS = 4, 3.0, (1, 2, 4, 8)
 LOOKS, STARTS = 3, 6
-"""State transitions of a look at the queue, and of a job."""
+"""State transitions for each poll of the queue, and for each job."""
 
 
 @dataclass(frozen=True)
