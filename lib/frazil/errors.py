@@ -89,7 +89,7 @@ class FrazilError(ValueError):
         return [f"{type(self).__name__}: {self}"]
 
 
-LOAD_AGAIN = "drop the table (frazil down --table), and run 00_setup, 01_full_load and 02_cdc_merge again: all files are read again"
+LOAD_AGAIN = "drop the table (frazil table drop), and run 00_setup, 01_full_load and 02_cdc_merge again: all files are read again"
 """The remedy that gives a table other types or another key; it loses nothing while all of its files exist."""
 
 

@@ -248,8 +248,9 @@ def _lag(env: str) -> list[str]:
         f"lag {r['table']}: {r['pending']} file(s), the oldest for {r['lag_s']:,.0f} s" for r in rows if r["pending"]
     ]
     unknown = [f"lag {r['table']}: unknown: {r['problem']}" for r in rows if r["problem"]]
-    fresh = len(rows) - len(behind) - len(unknown)
-    return [*behind, *unknown, *([f"lag: nothing waits for {fresh} table(s)"] if fresh else [])]
+    paused = [f"lag {r['table']}: paused {r['paused']}" for r in rows if r.get("paused")]
+    fresh = len(rows) - len(behind) - len(unknown) - len(paused)
+    return [*behind, *unknown, *paused, *([f"lag: nothing waits for {fresh} table(s)"] if fresh else [])]
 
 
 _ACTIONS: dict[str, Callable[[Deployment, argparse.Namespace], int]] = {

@@ -27,15 +27,16 @@ def main(options: argparse.Namespace) -> int:
     """Print the breaches and call the hooks; return `runs.BREACH` if there are any."""
     operate: OperateSettings = resolve("operate", {"env": options.env}).settings
     found = breaches(operate)
+    paused = lateness.paused_tables(operate)
     if options.json:
-        print(json.dumps({"env": options.env, "breaches": found}))
+        print(json.dumps({"env": options.env, "breaches": found, "paused": paused}))
     for line in [] if options.json else found:
         print(line, file=sys.stderr)
     if found:
         call_hooks(operate, {"env": options.env, "outcome": "breach", "breaches": found})
         return runs.BREACH
     if not options.quiet and not options.json:
-        print(f"{options.env}: all is well")
+        print("\n".join([f"{options.env}: all is well", *(f"{table}: paused {why}" for table, why in paused.items())]))
     return runs.OK
 
 
@@ -73,7 +74,7 @@ def _late(book: Workbook, operate: OperateSettings) -> list[str]:
     what = "message(s)" if book.stream else "file(s)"
     for r in rows:
         limit = limits.get(r["table"], operate.max_lag_s)
-        if not r["problem"] and r["lag_s"] > limit:
+        if not r["problem"] and (r["lag_s"] or 0) > limit:
             lines.append(
                 f"{r['table']}: {r['pending']} {what} pending, the oldest for {r['lag_s']:,.0f} s, limit {limit:g} s"
             )

@@ -30,6 +30,7 @@ COMMANDS = {
     "check": "report tables that are late, and runs that are missing",
     "doctor": "check Java, packages, parameters, source, catalog, rights, disk and clock, without Spark",
     "visible": "measure when a second engine sees the commits, for the latency notebook",
+    "table": "pause, resume, reload or drop one table",
     "adopt": "take over a table that another pipeline has fed",
     "repair": "repair, without loss, what stops tables: columns that others changed, snapshots from the future",
     "schema": "write the JSON schemas by which editors complete and check YAML files",
@@ -53,7 +54,8 @@ EXAMPLES = {
     "run": ("frazil run 02 --env prod", "frazil run 01_full_load --env prod -p tables \"[shop.orders]\"", "frazil run 02 --idle-ok && frazil run 04"),
     "check": ("frazil check --env prod --quiet", "frazil check --env prod --json"),
     "runs": ("frazil runs --env prod", "frazil runs --env prod --json"),
-    "down": ("frazil down --env prod", "frazil down --env prod --table shop.orders --yes"),
+    "table": ("frazil table pause shop.orders --env prod --why 'rows are corrected at the source'", "frazil table resume shop.orders --env prod", "frazil table reload shop.orders --env prod --yes"),
+    "down": ("frazil down --env prod", "frazil down --env prod --yes"),
 }  # fmt: skip
 
 

@@ -49,9 +49,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--yes", action="store_true", help="delete what the last `frazil down` without it has listed")
     parser.add_argument("--json", action="store_true", help="print the list as JSON")
-    parser.add_argument(
-        "--table", default="", metavar="SCHEMA.TABLE", help="only this source table's table in the lake, with its files"
-    )
+    parser.add_argument("--table", default="", metavar="SCHEMA.TABLE", help="the same as `frazil table drop`")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -59,7 +57,8 @@ def main(options: argparse.Namespace) -> int:
     tables = [options.table] if options.table else []
     settings = resolve("setup", {"env": options.env, "tables": tables}).settings
     book = Workbook(settings, lambda text: None)
-    again = f"frazil down --env {options.env}" + (f" --table {shlex.quote(options.table)}" if tables else "")
+    command = f"table drop {shlex.quote(options.table)}" if tables else "down"
+    again = f"frazil {command} --env {options.env}"
     kept = book.folder / f"down{'.' + hashlib.sha256(options.table.encode()).hexdigest()[:8] if tables else ''}.json"
     now, left = one_table(book) if tables else listed(book)
     facts = json.dumps({"env": options.env, "deleted": options.yes, **asdict(now), "left": left})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import Settings
@@ -13,6 +14,7 @@ from frazil.errors import FrazilError
 from frazil.flows.pending_work import pending_of, state_of, stream_retention
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
+from frazil.lake.table_pause import PAUSED, PausedError
 from frazil.lake.tables import read_table_state
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ def lateness(book: Workbook) -> list[dict[str, Any]]:
 
     It counts files, or messages of any table. The time is that in the file's name (UTC). A table without pending files
     is not late, however long its source has been idle. `problem` is why the state of a table is unknown, or that its
-    load files changed; `cure` says what to do.
+    load files changed; `cure` says what to do. `paused` is since when a table is paused; then nothing is counted.
     """
     rows, catalog, retention = [], pyiceberg_catalog.open_catalog(book.settings), stream_retention(book)
     for spec in book.specs.values():
@@ -48,9 +50,24 @@ def lateness(book: Workbook) -> list[dict[str, Any]]:
             rows.append({"table": spec.source, "pending": count, "lag_s": round(lag, 1), "problem": "", "cure": ""})
         except UnreachableError:
             raise
+        except PausedError as e:
+            still = {"table": spec.source, "pending": None, "lag_s": None, "problem": "", "cure": ""}
+            rows.append({**still, "paused": e.note})
         except FrazilError as e:
             rows.append({"table": spec.source, "pending": None, "lag_s": None, "problem": e.problem, "cure": e.cure})
     return rows
+
+
+def paused_tables(settings: Settings) -> dict[str, str]:
+    """Return the paused tables, each with since when and why; none if the catalog cannot be read without Spark."""
+    found = {}
+    with suppress(FrazilError):
+        catalog = pyiceberg_catalog.open_catalog(settings)
+        for spec in Workbook(settings, lambda text: None).specs.values():
+            with suppress(FrazilError):  # a table that is not there yet
+                if why := pyiceberg_catalog.get_table(catalog, spec.target).properties.get(PAUSED):
+                    found[spec.source] = why
+    return found
 
 
 def fresh_now(book: Workbook, a: Analysis) -> list[dict[str, Any]]:
@@ -70,7 +87,7 @@ def fresh_now(book: Workbook, a: Analysis) -> list[dict[str, Any]]:
         base = read_table_state(book.spark, book.name(spec))
         count, waiting = pending_of(book, spec, base)
         return {
-            "state": "late" if count else "fresh", "pending_files": count,
+            "state": "paused" if base.paused else "late" if count else "fresh", "pending_files": count,
             "waiting_s": waiting if count or book.stream else None,
             "newest_change_s_ago": ago(spec.source, "newest_ms"), "last_commit_s_ago": ago(spec.source, "committed_ms"),
         }  # fmt: skip

@@ -25,6 +25,7 @@ from frazil.flows.stream_check import begin_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog, stored_state
 from frazil.lake.storage_errors import require_metadata
+from frazil.lake.table_pause import PAUSED, PausedError, require_not_paused
 from frazil.lake.tables import LOAD, TableState
 from frazil.source.file_names import moment
 
@@ -71,11 +72,13 @@ def state_of(
     """Return a table's position, how much is after it, and how long the oldest has waited.
 
     It counts change files, or a stream's messages of any table. Raises a FrazilError if the table has no position or
-    its first load waits. With `same_load` it also does if the load files are not those applied.
+    its first load waits. With `same_load` it also does if the load files are not those applied. Raises PausedError for
+    a paused table.
     """
     spec.require_sound()
     require_metadata(book.settings, spec.target, depth=1)
     table = pyiceberg_catalog.get_table(catalog, spec.target)
+    require_not_paused(table.properties.get(PAUSED), spec.source)
     position = pyiceberg_catalog.position_of(table, book.name(spec))
     if book.stream:
         return position, *_messages_after(book, spec, position, retention)
@@ -165,7 +168,7 @@ def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:
         catalog = pyiceberg_catalog.open_catalog(book.settings)
         retention = stream_retention(book)
         with _no_collection():
-            found = {spec.source: state_of(book, catalog, spec, retention) for spec in book.specs.values()}
+            found = {spec.source: _idle(book, catalog, spec, retention) for spec in book.specs.values()}
     except UnreachableError:
         raise
     except FrazilError:
@@ -175,6 +178,17 @@ def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:
     aside = waiting(book)
     if aside is None or aside.keys() & book.specs.keys():
         return None
-    if any(count or not position.loaded for position, count, _ in found.values()):
+    return None if None in found.values() else found
+
+
+def _idle(
+    book: Workbook, catalog: Catalog, spec: TableSpec, retention: Callable[[], Retention] | None
+) -> dict[str, Any] | None:
+    """Return the result row of a table for which nothing is pending, or which is paused; None for another."""
+    try:
+        position, count, _ = state_of(book, catalog, spec, retention)
+    except PausedError as e:
+        return {"status": "paused", "position": "", "note": e.note}
+    if count or not position.loaded:
         return None
-    return {t: {"status": "unchanged", "position": position.place} for t, (position, *_) in found.items()}
+    return {"status": "unchanged", "position": position.place}

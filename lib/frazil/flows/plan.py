@@ -31,6 +31,7 @@ from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, tables
 from frazil.lake.lane_choice import Costs
 from frazil.lake.storage_errors import explained, require_metadata
+from frazil.lake.table_pause import PausedError, require_not_paused
 from frazil.source.applied_files import AppliedFiles
 
 
@@ -92,10 +93,12 @@ def _row(
         require_metadata(book.settings, spec.target, depth=1)
         if idle := still.get(spec.source):
             return row | {
-                "action": "nothing new", "load": 0, "changes": 0, "batches": 0, "left": 0, "mb": 0.0, "about_s": 0.0,
+                "action": f"paused: {idle['note']}" if "note" in idle else "nothing new", "load": 0, "changes": 0, "batches": 0, "left": 0, "mb": 0.0, "about_s": 0.0,
                 "position": idle["position"], "schema": "", "impossible": _impossible(book, spec, False), "decision": "",
             }  # fmt: skip
         return row | (_look_at_stream if book.stream else _look)(books, book, name, policy, samples)
+    except PausedError as e:
+        return row | {"action": f"paused: {e.note}", "decision": ""}
     except FrazilError as e:
         return row | {"action": "stops", "decision": f"{e.problem}; {e.cure}"}
     except Exception as e:
@@ -139,6 +142,7 @@ def _look(books: list[Workbook], book: Workbook, table: str, on_changed_load: st
     spec, loads = book.specs[table], books[0]
     name, exists = book.name(spec), book.exists(spec)
     base = tables.read_table_state(book.spark, name) if exists else None
+    require_not_paused(base and base.paused, table)
     position = base.position if base else Position()
     state = State(name, spec.source, position, base.stored if base else "", base.record if base else AppliedFiles())
     there, _ = with_known_loads(book.objects(spec), state)
@@ -208,6 +212,7 @@ def _look_at_stream(
     spec = book.specs[table]
     name, exists = book.name(spec), book.exists(spec)
     base = tables.read_table_state(book.spark, name) if exists else None
+    require_not_paused(base and base.paused, table)
     position = base.position if base else Position()
     book.topic(spec)  # raises where the mappings name a topic that is not read
     if position.loaded:

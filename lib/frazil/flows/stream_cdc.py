@@ -49,6 +49,7 @@ from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.schema_evolution import columns_in_metadata
+from frazil.lake.table_pause import require_not_paused
 from frazil.lake.tables import TableState, read_table_state
 from frazil.report.live_status import LiveStatus
 from frazil.results import TableResult
@@ -94,7 +95,7 @@ class _Run:
 
     def _take(self, results: list[TableResult]) -> None:
         for result in results:
-            table, stuck = result.table, result.status in ("failed", "waiting", "skipped")
+            table, stuck = result.table, result.status in ("failed", "waiting", "skipped", "paused")
             self.total[table].add(result)
             if self.live is not None:
                 show(self.live, result)
@@ -145,6 +146,7 @@ class _Run:
         if spec.source not in self.base:
             commit.remove_abandoned_branches(self.book.spark, name)
         base = self.base[spec.source] = read_table_state(self.book.spark, name)
+        require_not_paused(base.paused, spec.source)
         quarantine.settle_leftovers(self.book, spec, base)
         if not base.position.loaded:
             return TableResult(spec.source, "waiting", f"changes wait until {WAITS}")

@@ -38,6 +38,7 @@ from frazil.lake.jvm_executors import watch_executors
 from frazil.lake.jvm_process import require_alive, watch
 from frazil.lake.storage_errors import explained, require_metadata
 from frazil.lake.table_checks import require_right_clock
+from frazil.lake.table_pause import PausedError
 from frazil.report.live_status import heartbeat
 from frazil.results import TableResult
 
@@ -375,6 +376,8 @@ class Workbook:
                 require_metadata(self.settings, spec.target)
                 self._readable.add(spec.source)
             result = retry.steady(lambda: work(spec))  # each step first checks what is done
+        except PausedError as e:
+            result = TableResult(spec.source, "paused", e.note)
         except FrazilError as e:
             log.error("%s failed", spec.source, exc_info=True)
             result = TableResult(spec.source, "failed", str(e), decision=e.decision)

@@ -28,6 +28,7 @@ from frazil.lake.table_checks import (
     require_unique_keys,
     to_record,
 )
+from frazil.lake.table_pause import PAUSED
 from frazil.source.applied_files import AppliedFiles
 
 if TYPE_CHECKING:
@@ -265,6 +266,8 @@ class TableState:
     """The recorded field ids of its columns (`table_checks.COLUMNS`)."""
     record: AppliedFiles = field(default_factory=AppliedFiles, compare=False)
     """The files that the table has applied."""
+    paused: str = ""
+    """Since when it is paused, and why; empty: it is not."""
 
     @property
     def merge_only(self) -> str:
@@ -313,6 +316,7 @@ def read_table_state(spark: SparkSession, name: str, checked: bool = True) -> Ta
         parquet=table.properties().get("write.format.default") in (None, "parquet"),
         columns=table.properties().get(COLUMNS),
         record=stored_state.of_java(table),
+        paused=table.properties().get(PAUSED) or "",
     )
 
 

@@ -235,7 +235,7 @@ def plan(rows: Sequence[dict[str, Any]], *columns: str) -> Summary:
         action = str(row.get("action", ""))
         if row.get("decision") or action.startswith(("cannot", "stops", "refuse")):
             return BAD
-        if action.startswith("wait") or row.get("impossible"):
+        if action.startswith(("wait", "paused")) or row.get("impossible"):
             return CARE
         return STILL if action in IDLE else GOOD
 
@@ -248,7 +248,9 @@ def plan(rows: Sequence[dict[str, Any]], *columns: str) -> Summary:
         if levels[BAD]
         else []
     )
-    parts += [_tables(count, f"to {word}" if word not in ("waiting",) else word) for word, count in what.items()]
+    parts += [
+        _tables(count, f"to {word}" if word not in ("waiting", "paused") else word) for word, count in what.items()
+    ]
     parts += [_tables(idle, "with nothing to do")] if idle else []
     if columns and any(row.get("notes") for row in rows):
         columns = (*columns, "notes")
@@ -272,7 +274,7 @@ def results(done: Sequence[TableResult], *columns: str) -> Summary:
         word = row["status"]
         if word == "failed":
             return BAD
-        if word in ("waiting", "skipped", "stopped", "differs", "not compared"):
+        if word in ("waiting", "skipped", "stopped", "paused", "differs", "not compared"):
             return CARE
         return STILL if word in ("unchanged", "exists", "healthy", "empty", "planned") else GOOD
 

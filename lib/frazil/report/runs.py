@@ -27,7 +27,7 @@ EXIT_CODES = {
     "skipped": SKIPPED,
 }
 """The outcomes of a run. Codes from 10 on are not errors."""
-_STILL = ("unchanged", "exists", "healthy", "empty")
+_STILL = ("unchanged", "exists", "healthy", "empty", "paused")
 _DECISION = ("UnknownTablesError", "DecisionNeededError")
 _WRONG = ("ParameterError", "SpecError", "EndpointError")
 FILE = "run.json"

@@ -1,0 +1,46 @@
+"""A paused table: a property of the table, by which every run leaves it as it is until it is resumed."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from frazil.errors import FrazilError
+
+if TYPE_CHECKING:
+    from frazil.lake import jvm
+
+PAUSED = "frazil.paused"
+"""The table property; its value says since when, and why."""
+
+
+class PausedError(FrazilError):
+    """The table is paused: nothing is applied to it."""
+
+    @property
+    def note(self) -> str:
+        """Since when and why, without the table's name, and how to end it."""
+        return f"{self.problem.partition(': paused ')[2]}; {self.cure}"
+
+
+def require_not_paused(paused: str | None, source: str) -> None:
+    """Raise PausedError if the property has a value; `source` is the source table's name."""
+    if paused:
+        raise PausedError(f"{source}: paused {paused}", f"frazil table resume {source}")
+
+
+def pause(table: jvm.JavaTable, why: str) -> str:
+    """Pause a table and return the property's value. A pause that exists keeps its time."""
+    if before := table.properties().get(PAUSED):
+        return before
+    text = f"since {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC" + (f": {why}" if why else "")
+    table.updateProperties().set(PAUSED, text).commit()
+    return text
+
+
+def resume(table: jvm.JavaTable) -> str:
+    """Remove the pause; return what it said, or an empty text if there was none."""
+    before = table.properties().get(PAUSED) or ""
+    if before:
+        table.updateProperties().remove(PAUSED).commit()
+    return before
