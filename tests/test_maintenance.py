@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -15,6 +16,7 @@ from frazil.flows import cdc, ledger
 from frazil.flows import maintenance as flow
 from frazil.lake import commit, compaction, jvm, jvm_rewrite, maintenance_actions
 from frazil.lake.data_file_writer import DataFileWriter
+from frazil.lake.kept_snapshots import KeptSnapshot, KeptSnapshots, read_kept_snapshots
 from frazil.lake.maintenance_actions import health, states_to_tag
 from helpers import FILE1, FILE2, FILE3, D, I, U
 
@@ -363,12 +365,29 @@ def test_tags_keep_the_last_state_of_full_hours_and_survive_expiry(world):
     world.table("t").load("t", (1, "a")).loaded()
     world.changes("t", U(1, "b")).merged()
     s = MaintenanceSettings(keep_hours=0.0, min_snapshots=1)
-    assert states_to_tag(world.spark, world.name("t"), s) == []  # this hour is not over
+    assert states_to_tag(read_kept_snapshots(world.spark, world.name("t")), s) == []  # this hour is not over
     load = next(iter(world.history("t"))).parentId()
     jvm.tag(world.spark, world.name("t"), [("hour_20260101T10", load, 3_600_000)])
     jvm_rewrite.expire_snapshots(world.iceberg("t"), 0.0, 1)
     kept = world.spark.sql(f"select v from {world.name('t')} version as of 'hour_20260101T10'").collect()
     assert [r.v for r in kept] == ["a"]
+
+
+def test_the_last_state_of_each_full_hour_and_day_is_tagged(monkeypatch):
+    hour, begin = maintenance_actions.HOUR_MS, 20_000 * 24 * maintenance_actions.HOUR_MS  # 2024-10-04T00Z
+    monkeypatch.setattr(maintenance_actions.time, "time", lambda: (begin + 26.5 * hour) / 1000)
+    times = {1: 0.5, 2: 23.1, 3: 23.9, 4: 25.2, 5: 25.3, 6: 26.1}
+    made = {i: KeptSnapshot(i, i - 1 or None, 0, None, "append", {}) for i in times}
+    made[5] = replace(made[5], parent=3)  # rolled back: main goes on from 4
+    made[6] = replace(made[6], parent=4)
+    kept = KeptSnapshots(made, 6, [(round(begin + h * hour), i) for i, h in times.items()], {"hour_20241004T00": 1})
+    s = MaintenanceSettings(hourly_tags=48, daily_tags=7)
+    assert states_to_tag(kept, s) == [
+        ("hour_20241004T23", 3, 48 * hour),
+        ("hour_20241005T01", 4, 48 * hour),
+        ("day_20241004", 3, 7 * 24 * hour),
+    ]
+    assert [t for t, *_ in states_to_tag(kept, replace(s, hourly_tags=2, daily_tags=0))] == ["hour_20241005T01"]
 
 
 def test_branches_and_tags_change_although_somebody_commits_meanwhile(world, monkeypatch):

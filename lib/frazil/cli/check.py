@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from frazil.cli.hooks import call_hooks
+from frazil.cli.hooks import call_hooks, end_trouble
 from frazil.config.settings import OperateSettings, ParameterError, resolve
 from frazil.errors import FrazilError, nearest
 from frazil.flows import lateness, pending_work, quarantine_status, served
@@ -35,6 +35,7 @@ def main(options: argparse.Namespace) -> int:
     if found:
         call_hooks(operate, {"env": options.env, "outcome": "breach", "breaches": found})
         return runs.BREACH
+    end_trouble(operate)
     if not options.quiet and not options.json:
         print("\n".join([f"{options.env}: all is well", *(f"{table}: paused {why}" for table, why in paused.items())]))
     return runs.OK

@@ -1,4 +1,4 @@
-"""Hooks: a command that gets the facts on its standard input, and a webhook that gets them as JSON."""
+"""Hooks: a command that gets the facts on its standard input, and a webhook that gets them as JSON or as a message."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import sys
 from typing import Any
 from urllib.request import Request, urlopen
 
+from frazil.cli.webhook_bodies import request_of
 from frazil.config.settings import OperateSettings
 from frazil.errors import safe, safe_facts
 
 
 def call_hooks(operate: OperateSettings, facts: dict[str, Any], seconds: float = 30.0) -> None:
     """Call the environment's command and webhook; a hook that fails is reported and does not change the exit code."""
-    body = json.dumps(safe_facts(facts), default=str).encode()
+    facts = safe_facts(facts)
+    body = json.dumps(facts, default=str).encode()
     if operate.on_trouble:
         try:
             subprocess.run(operate.on_trouble, shell=True, input=body, timeout=seconds, check=True)
@@ -23,7 +25,20 @@ def call_hooks(operate: OperateSettings, facts: dict[str, Any], seconds: float =
         except subprocess.TimeoutExpired:
             print(f"on_trouble: the command was stopped after {seconds:g} s", file=sys.stderr)
     if operate.webhook:
-        try:
-            urlopen(Request(operate.webhook, body, {"Content-Type": "application/json"}), timeout=seconds).close()
-        except (OSError, ValueError) as e:
-            print(f"webhook: {safe(str(e))}", file=sys.stderr)
+        _post(*request_of(operate.webhook, facts), seconds)
+
+
+def end_trouble(operate: OperateSettings, seconds: float = 30.0) -> None:
+    """Tell a webhook that keeps incidents open (PagerDuty) that all limits of the environment are kept again."""
+    if operate.webhook:
+        _post(*request_of(operate.webhook, {"env": operate.env}, is_over=True), seconds)
+
+
+def _post(url: str, body: dict[str, Any] | None, seconds: float) -> None:
+    if body is None:
+        return
+    text = json.dumps(body, default=str).encode()
+    try:
+        urlopen(Request(url, text, {"Content-Type": "application/json"}), timeout=seconds).close()
+    except (OSError, ValueError) as e:
+        print(f"webhook: {safe(str(e))}", file=sys.stderr)

@@ -402,7 +402,11 @@ class OperateSettings(Settings):
     on_trouble: str = parameter(
         "", "Shell command to run on failed runs and breached limits; it gets the facts as JSON on its standard input."
     )
-    webhook: str = parameter("", "URL that gets the facts of `on_trouble` as a POST.")
+    webhook: str = parameter(
+        "",
+        "URL that gets the facts of `on_trouble` as a POST; Slack, Teams and PagerDuty (`…/enqueue?routing_key=…`) get "
+        "messages of their own.",
+    )
 
 
 @dataclass(frozen=True)

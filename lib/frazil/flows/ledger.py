@@ -16,13 +16,16 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.sql import literal
+from frazil.config.timestamps import clock
 from frazil.config.warehouses import declared
+from frazil.dms.position import POSITION
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, jvm_rewrite
+from frazil.lake.kept_snapshots import KeptSnapshot, read_kept_snapshots
 from frazil.lake.pyiceberg_catalog import SERVED, SERVED_COLUMNS, VISIBLE
 from frazil.lake.retry import until_committed
-from frazil.lake.small_frames import frame
+from frazil.lake.small_frames import frame, of_arrow
 from frazil.lake.tables import TableError, create_namespaces
 
 if TYPE_CHECKING:
@@ -92,52 +95,32 @@ def _existing(book: Workbook) -> list[str]:
     return [book.name(spec) for spec in book.specs.values() if book.exists(spec)]
 
 
+def _states(book: Workbook, name: str) -> list[KeptSnapshot]:
+    """Return every kept snapshot that is or was main's state of a table."""
+    return read_kept_snapshots(book.spark, name).of_main()
+
+
 def _snapshots(book: Workbook, names: list[str]) -> DataFrame | None:
-    """Return every kept snapshot of these tables, with the time at which it became the current state."""
-    from pyspark.sql import DataFrame
-    from pyspark.sql import functions as F
+    """Return every kept snapshot of these tables, with the time at which it became the current state: columns `_COMMITS`."""
+    import pyarrow as pa
 
     if not names:
         return None
-
-    def all_of(which: str, *columns: str) -> DataFrame:
-        frames = [book.spark.table(f"{n}.{which}").select(F.lit(n).alias("name"), *columns) for n in names]
-        return reduce(DataFrame.unionAll, frames)
-
-    # A snapshot's own time is that of its creation on a branch; main's log has the time of its publication. Branches
-    # also leave snapshots of batches that were written again and of killed runs, until they expire.
-    published = all_of("history", "snapshot_id", "made_current_at").groupBy("name", "snapshot_id")
-    published = published.agg(F.min("made_current_at").alias("made_current_at"))
-    there = all_of("snapshots", "snapshot_id", "parent_id", "committed_at", "operation", "summary")
-    made = there.drop("summary").join(F.broadcast(published), ["name", "snapshot_id"], "left").collect()
-    there = there.where(~F.col("snapshot_id").isin(sorted(_never_main(made))))
-    return there.join(F.broadcast(published), ["name", "snapshot_id"], "left").select(
-        "name",
-        "snapshot_id",
-        "parent_id",
-        F.coalesce("made_current_at", "committed_at").alias("committed_at"),
-        "operation",
-        F.map_filter("summary", lambda k, _: k != "frazil.position").alias("summary"),
-    )
+    rows = [(name, s) for name in names for s in _states(book, name)]
+    utc, texts = pa.timestamp("ms", tz="UTC"), pa.map_(pa.string(), pa.string())
+    columns = {
+        "name": pa.array([name for name, _ in rows], pa.string()),
+        "snapshot_id": pa.array([s.id for _, s in rows], pa.int64()),
+        "parent_id": pa.array([s.parent for _, s in rows], pa.int64()),
+        "committed_at": pa.array([s.committed_ms for _, s in rows], utc).cast(pa.timestamp("us", tz="UTC")),
+        "operation": pa.array([s.operation for _, s in rows], pa.string()),
+        "summary": pa.array([_without_position(s.summary) for _, s in rows], texts),
+    }
+    return of_arrow(book.spark, pa.table(columns))
 
 
-def _never_main(rows: list[Any]) -> set[int]:
-    """Return the ids of snapshots that never were main's: main's log names none of their descendants.
-
-    Snapshots older than the log, which expiry cuts, are kept by tags, and tags name states of main.
-    """
-    known = {r.snapshot_id: r for r in rows}
-    logged = [r for r in rows if r.made_current_at]
-    begins: dict[str, Any] = {}
-    for r in logged:
-        begins[r.name] = min(begins.get(r.name, r.committed_at), r.committed_at)
-    ours = {r.snapshot_id for r in rows if r.committed_at < begins.get(r.name, r.committed_at)}
-    for r in logged:
-        at = r
-        while at is not None and at.snapshot_id not in ours:
-            ours.add(at.snapshot_id)
-            at = known.get(at.parent_id)
-    return known.keys() - ours
+def _without_position(summary: dict[str, str]) -> list[tuple[str, str]]:
+    return [(k, v) for k, v in summary.items() if k != POSITION]
 
 
 def record(book: Workbook) -> None:
@@ -346,15 +329,13 @@ def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
 
 def history(book: Workbook, table: str, newest: int = 5) -> list[dict[str, Any]]:
     """Return the newest snapshots of a source table's lake table, including loads and maintenance, one row each."""
-    from pyspark.sql import functions as F
-
     if not book.exists(book.specs[table]):
         return []
-    snapshots = _snapshots(book, [book.name(book.specs[table])]).orderBy(F.desc("committed_at")).limit(newest)
+    states = sorted(_states(book, book.name(book.specs[table])), key=lambda s: s.committed_ms, reverse=True)
     return [
         {
-            "committed": r.committed_at.strftime("%Y-%m-%d %H:%M:%S"), "kind": r.summary.get("frazil.kind", r.operation),
-            "rows_added": int(r.summary.get("added-records", 0)), "batch": r.summary.get("frazil.batch", "–"),
+            "committed": clock(s.committed_ms)[:19], "kind": s.summary.get("frazil.kind", s.operation),
+            "rows_added": int(s.summary.get("added-records", 0)), "batch": s.summary.get("frazil.batch", "–"),
         }
-        for r in snapshots.collect()
+        for s in states[:newest]
     ]  # fmt: skip

@@ -337,6 +337,11 @@ def metadata_bytes(table: JavaTable) -> int:
     return table.io().newInputFile(table.operations().current().metadataFileLocation()).getLength()
 
 
+def metadata_json(spark: SparkSession, table: JavaTable) -> str:
+    """Return the table's current metadata as the JSON text of Iceberg's specification, with all snapshots."""
+    return package(spark, "org.apache.iceberg").TableMetadataParser.toJson(table.operations().current())
+
+
 def release(frame: DataFrame) -> None:
     """Free what a local checkpoint stores of a DataFrame; otherwise Spark does so at its next garbage collection.
 

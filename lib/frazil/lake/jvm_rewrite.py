@@ -147,6 +147,12 @@ def commit_rewrite(
     return swap.table().currentSnapshot()
 
 
+def manifest_sizes(table: JavaTable) -> list[int]:
+    """Return the bytes of each manifest of the current snapshot."""
+    now = table.currentSnapshot()
+    return [manifest.length() for manifest in now.allManifests(table.io())] if now else []
+
+
 def rewrite_manifests(spark: SparkSession, table: JavaTable, of_data_only: bool) -> int:
     """Let Iceberg sort and merge a table's manifests; return how many it replaced. It fails if a commit replaced one meanwhile.
 
@@ -182,13 +188,8 @@ def _expire(table: JavaTable, keep_hours: float, keep_at_least: int) -> JavaTabl
     return table.expireSnapshots().expireOlderThan(older_than).retainLast(keep_at_least)
 
 
-def snapshots_to_expire(table: JavaTable, keep_hours: float, keep_at_least: int) -> tuple[int, int]:
-    """Return the number of a table's snapshots, and how many an expiry would remove (`apply()` only computes)."""
-    return table.snapshots().size(), len(expirable(table, keep_hours, keep_at_least))
-
-
 def expirable(table: JavaTable, keep_hours: float, keep_at_least: int) -> list[JavaSnapshot]:
-    """Return the snapshots that an expiry would remove, oldest first."""
+    """Return the snapshots that an expiry would remove, oldest first (`apply()` only computes)."""
     found = _expire(table, keep_hours, keep_at_least).apply() if table.snapshots().size() else ()
     return sorted(found, key=lambda snapshot: snapshot.timestampMillis())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,11 +12,14 @@ from frazil.config.settings import MaintenanceSettings, ParameterError
 from frazil.config.sql import literal
 from frazil.lake import jvm, jvm_rewrite
 from frazil.lake.compaction import compact
+from frazil.lake.kept_snapshots import KeptSnapshots, read_kept_snapshots
 from frazil.lake.retry import is_known_failure, until_committed
 from frazil.lake.tables import require_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True)
@@ -54,13 +58,9 @@ def health(spark: SparkSession, name: str, s: MaintenanceSettings) -> Health:
                    coalesce(sum(if(content = 0, record_count, 0)), 0) records, coalesce(sum(if(content > 0, record_count, 0)), 0) deleted
             from {name}.files"""
     ).first()
-    manifests = spark.sql(f"select count(*) n, coalesce(sum(length), 0) bytes from {name}.manifests").first()
-    picked_up = "get_json_object(summary['frazil.latency'], '$.picked_up')"
-    p95 = spark.sql(
-        f"select percentile((unix_millis(committed_at) - {picked_up}) / 1000, 0.95) from {name}.snapshots"
-    ).first()[0]
+    kept = read_kept_snapshots(spark, name)
     table = jvm.load_table(spark, name)
-    snapshots, expirable = jvm_rewrite.snapshots_to_expire(table, s.keep_hours, s.min_snapshots)
+    manifests = jvm_rewrite.manifest_sizes(table)
     sizes = [round(x / 1e6, 3) for x in files.sizes or (0, 0, 0)]
     return Health(
         rows=files.records - files.deleted,
@@ -73,33 +73,42 @@ def health(spark: SparkSession, name: str, s: MaintenanceSettings) -> Health:
         file_mb_p90=sizes[2],
         delete_files=files.delete_files,
         deleted_share=round(files.deleted / files.records, 3) if files.records else 0.0,
-        snapshots=snapshots,
-        expirable=expirable,
-        manifests=manifests.n,
-        metadata_mb=round((manifests.bytes + jvm.metadata_bytes(table)) / 1e6, 3),
-        commit_p95_s=None if p95 is None else round(p95, 2),
-        untagged=len(states_to_tag(spark, name, s)),
+        snapshots=len(kept.by_id),
+        expirable=len(jvm_rewrite.expirable(table, s.keep_hours, s.min_snapshots)),
+        manifests=len(manifests),
+        metadata_mb=round((sum(manifests) + jvm.metadata_bytes(table)) / 1e6, 3),
+        commit_p95_s=_commit_p95_s(kept),
+        untagged=len(states_to_tag(kept, s)),
     )
 
 
-def states_to_tag(spark: SparkSession, name: str, s: MaintenanceSettings) -> list[tuple[str, int, int]]:
+def _commit_p95_s(kept: KeptSnapshots) -> float | None:
+    """Return the p95 of the seconds from picked up to committed; None if no snapshot says when its changes were picked up."""
+    begun = [(s, json.loads(s.summary.get("frazil.latency") or "{}").get("picked_up")) for s in kept.by_id.values()]
+    seconds = sorted((s.made_ms - picked_up) / 1000 for s, picked_up in begun if picked_up)
+    if not seconds:
+        return None
+    place = 0.95 * (len(seconds) - 1)
+    low = int(place)
+    high = min(low + 1, len(seconds) - 1)
+    return round(seconds[low] + (place - low) * (seconds[high] - seconds[low]), 2)
+
+
+def states_to_tag(kept: KeptSnapshots, s: MaintenanceSettings) -> list[tuple[str, int, int]]:
     """Return the last states of full hours and days (UTC) without a tag: tag, snapshot, and how long to keep it, in ms."""
+    now_ms, main = time.time() * 1000, {snapshot.id for snapshot in kept.chain(kept.newest)}
     kinds = [
-        ("hour", "HOUR", "yyyyMMdd'T'HH", s.hourly_tags * 3_600_000),
-        ("day", "DAY", "yyyyMMdd", s.daily_tags * 86_400_000),
+        ("hour_%Y%m%dT%H", HOUR_MS, s.hourly_tags * HOUR_MS),
+        ("day_%Y%m%d", 24 * HOUR_MS, s.daily_tags * 24 * HOUR_MS),
     ]
     found: list[tuple[str, int, int]] = []
-    for prefix, unit, pattern, keep in kinds:
-        if keep:
-            # Shifted so that hours and days are in UTC, whatever the session's time zone.
-            at = "to_utc_timestamp(made_current_at, current_timezone())"
-            rows = spark.sql(
-                f"""select '{prefix}_' || date_format(date_trunc('{unit}', {at}), "{pattern}") tag, max_by(snapshot_id, made_current_at) id
-                    from {name}.history where is_current_ancestor and {at} < date_trunc('{unit}', to_utc_timestamp(now(), current_timezone()))
-                      and unix_millis(made_current_at) > unix_millis(now()) - {keep} group by 1
-                    having tag not in (select name from {name}.refs) order by 1"""
-            ).collect()
-            found += [(r.tag, r.id, keep) for r in rows]
+    for pattern, unit_ms, keep in kinds:
+        last: dict[str, int] = {}
+        for at, snapshot in kept.log:  # in order of time: the last one of a unit stays
+            is_over = at // unit_ms < now_ms // unit_ms
+            if is_over and at > now_ms - keep and snapshot in main:
+                last[time.strftime(pattern, time.gmtime(at / 1000))] = snapshot
+        found += [(tag, snapshot, keep) for tag, snapshot in last.items() if tag not in kept.tags]
     return found
 
 
@@ -171,7 +180,7 @@ def execute(
     if action == "compact":
         return compact(spark, name, s, run, say)
     if action == "tag states":
-        states = states_to_tag(spark, name, s)
+        states = states_to_tag(read_kept_snapshots(spark, name), s)
         jvm.tag(spark, name, states)
         return {"tags": len(states)}
     if action == "rewrite manifests":

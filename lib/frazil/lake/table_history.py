@@ -15,7 +15,8 @@ from frazil.config.sql import literal
 from frazil.core.time_sql import driver_rows
 from frazil.dms.position import POSITION, Position
 from frazil.lake import jvm
-from frazil.lake.tables import TableError, require_table
+from frazil.lake.kept_snapshots import read_kept_snapshots
+from frazil.lake.tables import TableError
 from frazil.source.file_names import moment
 
 if TYPE_CHECKING:
@@ -61,40 +62,18 @@ class Snapshot:
 
 def lineage(spark: SparkSession, name: str) -> list[Snapshot]:
     """Return main's snapshots, oldest first: the current one's ancestors, and older ones that tags keep."""
-    require_table(spark, name)
-    # Read refs first: a commit in between then adds a snapshot instead of a missing head.
-    refs = spark.sql(f"select name, type, snapshot_id from {name}.refs").collect()
-    found = spark.sql(
-        f"select snapshot_id, parent_id, unix_millis(committed_at) ms, operation, summary from {name}.snapshots"
-    ).collect()
-    rows = {r.snapshot_id: r for r in found}
-    main = _chain(rows, next((r.snapshot_id for r in refs if r.name == "main"), None))
+    kept = read_kept_snapshots(spark, name)
+    main = kept.chain(kept.newest)
     if not main:
         raise TableError(f"{name} has no snapshot: nothing was written to it yet", "run 00_setup first")
     # Snapshots that only tags keep are older than the rest: expiry cuts main's own chain at its beginning.
-    tagged = {s.snapshot_id: s for r in refs if r.type == "TAG" for s in _chain(rows, r.snapshot_id)}
-    older = sorted((s for s in tagged.values() if s.ms < main[0].ms), key=lambda s: s.ms)
-    known = {s.snapshot_id for s in (*older, *main)}
+    tagged = {s.id: s for newest in kept.tags.values() for s in kept.chain(newest)}
+    older = sorted((s for s in tagged.values() if s.made_ms < main[0].made_ms), key=lambda s: s.made_ms)
+    known = {s.id for s in (*older, *main)}
     return [
-        Snapshot(
-            r.snapshot_id,
-            r.parent_id if r.parent_id in known else None,
-            r.parent_id is None,
-            r.ms,
-            r.operation,
-            r.summary,
-        )
-        for r in (*older, *main)
+        Snapshot(s.id, s.parent if s.parent in known else None, s.parent is None, s.made_ms, s.operation, s.summary)
+        for s in (*older, *main)
     ]
-
-
-def _chain(rows: dict[int, Any], newest: int | None) -> list[Any]:
-    """Return a snapshot and its kept ancestors, oldest first."""
-    found = []
-    while newest in rows:
-        found.append(rows[newest])
-        newest = rows[newest].parent_id
-    return found[::-1]
 
 
 def at(name: str, snapshot: int) -> str:

@@ -1,0 +1,127 @@
+"""What Slack, Teams, PagerDuty and any other webhook get when something is wrong."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+
+import pytest
+
+from frazil import errors
+from frazil.cli import webhook_bodies
+from frazil.cli.hooks import call_hooks, end_trouble
+from frazil.cli.webhook_bodies import PAGERDUTY_SUMMARY, SLACK_TEXT, TEAMS_TEXT, request_of, service_of
+from frazil.config.settings import OperateSettings
+
+FAILED = {
+    "notebook": "02_cdc_merge", "env": "prod", "outcome": "some tables failed",
+    "cause": "shop.orders: row 3 of 20260301-080102000.csv: 'a<b' is no number\nshop.items: waits", "folder": "/srv/runs/prod/x",
+}  # fmt: skip
+BREACH = {"env": "prod", "outcome": "breach", "breaches": ["shop.orders: 3 file(s) pending, the oldest for 1,200 s, limit 900 s"]}
+
+
+@pytest.mark.parametrize(
+    ("url", "service", "called"),
+    [
+        ("https://hooks.slack.com/services/T/B/x", "slack", "https://hooks.slack.com/services/T/B/x"),
+        ("https://acme.webhook.office.com/webhookb2/1", "teams", "https://acme.webhook.office.com/webhookb2/1"),
+        ("https://prod-7.westeurope.logic.azure.com/workflows/1", "teams", "https://prod-7.westeurope.logic.azure.com/workflows/1"),
+        ("https://events.pagerduty.com/v2/enqueue?routing_key=k", "pagerduty", "https://events.pagerduty.com/v2/enqueue?routing_key=k"),
+        ("slack+https://proxy.local/a", "slack", "https://proxy.local/a"),
+        ("https://example.org/slack+https", "", "https://example.org/slack+https"),
+        ("https://hooks.slack.com.example.org/x", "", "https://hooks.slack.com.example.org/x"),
+    ],
+)  # fmt: skip
+def test_the_address_decides_which_message_is_sent(url, service, called):
+    assert service_of(url) == (service, called)
+
+
+def test_another_address_gets_the_facts_as_they_are():
+    assert request_of("https://example.org/hook", FAILED) == ("https://example.org/hook", FAILED)
+
+
+def test_slack_gets_a_header_and_the_lines():
+    _, body = request_of("https://hooks.slack.com/services/x", FAILED)
+    assert body == {
+        "text": "frazil prod: 02_cdc_merge: some tables failed",
+        "blocks": [
+            {"type": "header", "text": {"type": "plain_text", "text": "frazil prod: 02_cdc_merge: some tables failed"}},
+            {"type": "section", "text": {"type": "mrkdwn", "text":
+                "shop.orders: row 3 of 20260301-080102000.csv: 'a&lt;b' is no number\nshop.items: waits\nrun: /srv/runs/prod/x"}},
+        ],
+    }  # fmt: skip
+
+
+def test_teams_gets_an_adaptive_card():
+    _, body = request_of("teams+https://proxy.local/flow", BREACH)
+    assert body == {
+        "type": "message",
+        "attachments": [{
+            "contentType": "application/vnd.microsoft.card.adaptive",
+            "content": {
+                "$schema": "http://adaptivecards.io/schemas/adaptive-card.json", "type": "AdaptiveCard", "version": "1.4",
+                "body": [
+                    {"type": "TextBlock", "text": "frazil prod: 1 limit(s) breached", "weight": "Bolder", "size": "Medium", "wrap": True},
+                    {"type": "TextBlock", "text": BREACH["breaches"][0], "wrap": True},
+                ],
+            },
+        }],
+    }  # fmt: skip
+
+
+def test_pagerduty_gets_one_incident_per_environment_which_a_good_check_resolves(monkeypatch):
+    monkeypatch.setattr(webhook_bodies.socket, "gethostname", lambda: "host1")
+    address = "https://events.pagerduty.com/v2/enqueue?routing_key=k1"
+    url, body = request_of(address, BREACH)
+    assert url == "https://events.pagerduty.com/v2/enqueue"
+    assert body == {
+        "routing_key": "k1", "dedup_key": "frazil/prod", "event_action": "trigger",
+        "payload": {
+            "summary": "frazil prod: 1 limit(s) breached", "source": "host1", "severity": "warning", "component": "frazil",
+            "group": "prod", "class": "breach", "custom_details": {"details": BREACH["breaches"][0]},
+        },
+    }  # fmt: skip
+    assert request_of(address, FAILED)[1]["payload"]["severity"] == "error"
+    over = request_of(address, {"env": "prod"}, is_over=True)
+    assert over == (url, {"routing_key": "k1", "dedup_key": "frazil/prod", "event_action": "resolve"})
+    assert request_of("https://hooks.slack.com/x", {"env": "prod"}, is_over=True)[1] is None
+
+
+def test_a_message_that_is_too_long_is_cut_and_says_by_how_many_lines():
+    many = {**BREACH, "breaches": [f"shop.t{n}: {'x' * 90} & late" for n in range(1000)]}
+    slack = request_of("https://hooks.slack.com/x", many)[1]["blocks"][1]["text"]["text"]
+    assert len(slack) < 3000 and slack.endswith(f"… and {1000 - slack.count(chr(10))} more line(s)")
+    assert "&amp; late\n" in slack and SLACK_TEXT < 3000
+    card = json.dumps(request_of("teams+https://x/", many)[1])
+    assert TEAMS_TEXT - 200 < len(card) < 28_000
+    one = {**FAILED, "cause": "y" * 50_000}
+    assert len(request_of("https://hooks.slack.com/x", one)[1]["blocks"][1]["text"]["text"]) < 3000
+    summary = request_of("https://events.pagerduty.com/v2/enqueue", {**FAILED, "outcome": "z" * 5000})[1]["payload"]["summary"]
+    assert len(summary) == PAGERDUTY_SUMMARY
+
+
+def test_hooks_post_the_message_and_secrets_are_not_in_it(monkeypatch, capsys):
+    heard = []
+
+    class Hear(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            heard.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.HTTPServer(("127.0.0.1", 0), Hear)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    operate = OperateSettings(env="prod", webhook=f"pagerduty+http://127.0.0.1:{server.server_port}/v2/enqueue?routing_key=k1")
+    errors.hide(["geheim-geheim"])
+    call_hooks(operate, {**FAILED, "cause": "https://u:geheim-geheim@host/db refused"})
+    end_trouble(operate)
+    server.shutdown()
+    server.server_close()
+    assert [(path, body["event_action"]) for path, body in heard] == [("/v2/enqueue", "trigger"), ("/v2/enqueue", "resolve")]
+    assert "geheim" not in json.dumps(heard)
+    call_hooks(operate, FAILED)  # nobody listens
+    assert capsys.readouterr().err.startswith("webhook: ") and "k1" not in capsys.readouterr().err
