@@ -18,7 +18,11 @@ FAILED = {
     "notebook": "02_cdc_merge", "env": "prod", "outcome": "some tables failed",
     "cause": "shop.orders: row 3 of 20260301-080102000.csv: 'a<b' is no number\nshop.items: waits", "folder": "/srv/runs/prod/x",
 }  # fmt: skip
-BREACH = {"env": "prod", "outcome": "breach", "breaches": ["shop.orders: 3 file(s) pending, the oldest for 1,200 s, limit 900 s"]}
+BREACH = {
+    "env": "prod",
+    "outcome": "breach",
+    "breaches": ["shop.orders: 3 file(s) pending, the oldest for 1,200 s, limit 900 s"],
+}
 
 
 @pytest.mark.parametrize(
@@ -97,7 +101,9 @@ def test_a_message_that_is_too_long_is_cut_and_says_by_how_many_lines():
     assert TEAMS_TEXT - 200 < len(card) < 28_000
     one = {**FAILED, "cause": "y" * 50_000}
     assert len(request_of("https://hooks.slack.com/x", one)[1]["blocks"][1]["text"]["text"]) < 3000
-    summary = request_of("https://events.pagerduty.com/v2/enqueue", {**FAILED, "outcome": "z" * 5000})[1]["payload"]["summary"]
+    summary = request_of("https://events.pagerduty.com/v2/enqueue", {**FAILED, "outcome": "z" * 5000})[1]["payload"][
+        "summary"
+    ]
     assert len(summary) == PAGERDUTY_SUMMARY
 
 
@@ -115,13 +121,18 @@ def test_hooks_post_the_message_and_secrets_are_not_in_it(monkeypatch, capsys):
 
     server = http.server.HTTPServer(("127.0.0.1", 0), Hear)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    operate = OperateSettings(env="prod", webhook=f"pagerduty+http://127.0.0.1:{server.server_port}/v2/enqueue?routing_key=k1")
+    operate = OperateSettings(
+        env="prod", webhook=f"pagerduty+http://127.0.0.1:{server.server_port}/v2/enqueue?routing_key=k1"
+    )
     errors.hide(["geheim-geheim"])
     call_hooks(operate, {**FAILED, "cause": "https://u:geheim-geheim@host/db refused"})
     end_trouble(operate)
     server.shutdown()
     server.server_close()
-    assert [(path, body["event_action"]) for path, body in heard] == [("/v2/enqueue", "trigger"), ("/v2/enqueue", "resolve")]
+    assert [(path, body["event_action"]) for path, body in heard] == [
+        ("/v2/enqueue", "trigger"),
+        ("/v2/enqueue", "resolve"),
+    ]
     assert "geheim" not in json.dumps(heard)
     call_hooks(operate, FAILED)  # nobody listens
     assert capsys.readouterr().err.startswith("webhook: ") and "k1" not in capsys.readouterr().err

@@ -20,7 +20,7 @@ from frazil.errors import FrazilError, nearest, safe_output
 from frazil.report.runs import EXIT_CODES, FAILED, WRONG, outcome_of
 
 COMMANDS = {
-    "peek": "show what DMS wrote to a folder, without any file of parameters",
+    "peek": "show what DMS wrote to a folder or topic, without any file of parameters",
     "init": "write params/ for a source and its DMS task",
     "plan": "show what a run would do to each table, and change nothing",
     "lab": "open copies of the notebooks in JupyterLab",
@@ -48,7 +48,7 @@ ENV = "FRAZIL_ENV"
 """The environment variable that is taken if `--env` is left out."""
 EXAMPLES = {
     "": ("frazil peek dms", "frazil init --from-files dms --env prod", "frazil plan --env prod", "frazil run 02 --env prod"),
-    "peek": ("frazil peek dms", "frazil peek s3://my-bucket/dms"),
+    "peek": ("frazil peek dms", "frazil peek s3://my-bucket/dms", "frazil peek kafka://host:9092/dms"),
     "init": ("frazil init --env prod --from-files dms", "frazil init --env prod --endpoints endpoints.json --task task.json"),
     "plan": ("frazil plan --env prod", "frazil plan --env prod --tables shop.orders --wide", "frazil plan --env prod --json"),
     "run": ("frazil run 02 --env prod", "frazil run 01_full_load --env prod -p tables \"[shop.orders]\"", "frazil run 02 --idle-ok && frazil run 04"),

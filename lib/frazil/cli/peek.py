@@ -1,4 +1,4 @@
-"""`frazil peek`: what DMS wrote to a folder, in seconds, without Spark and without any file of parameters."""
+"""`frazil peek`: what DMS wrote to a folder or topic, in seconds, without Spark and without any file of parameters."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from frazil.cli.terminal import cut, wrapped
+from frazil.config.settings import ParameterError
 from frazil.dms.aws_json import read_endpoint_document
 from frazil.dms.found_files import Found, find
 from frazil.dms.guesses import KEYS, NULLS, NUMBERS, FoundTable, Guesses, guess
@@ -31,7 +32,9 @@ MOST_TABLES, MOST_REMARKS = 40, 12
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("path", help="the folder that DMS writes to: local, or s3://bucket/folder")
+    parser.add_argument(
+        "path", help="the folder that DMS writes to, local or s3://bucket/folder, or kafka://host:port/topic"
+    )
     parser.add_argument(
         "--endpoints", type=Path, help="settings to compare the files with: what `aws dms describe-endpoints` prints"
     )
@@ -40,6 +43,14 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Print what is there and what is missing; return `runs.NOTHING` if DMS wrote nothing there."""
+    if options.path.startswith("kafka://"):
+        from frazil.cli.peek_stream import peek
+
+        return peek(options.path, SECONDS)
+    if options.path.startswith("kinesis://"):
+        raise ParameterError(
+            "peek reads folders and Kafka topics, no Kinesis stream", "frazil plan shows what is pending"
+        )
     began = time.monotonic()
     found = find(options.path, SECONDS)
     stated = read_endpoint_document(options.endpoints) if options.endpoints else None

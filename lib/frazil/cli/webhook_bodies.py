@@ -41,7 +41,9 @@ def request_of(url: str, facts: dict[str, Any], is_over: bool = False) -> tuple[
 def headline(facts: dict[str, Any]) -> str:
     """Return the trouble in one line."""
     found = facts.get("breaches")
-    what = f"{len(found)} limit(s) breached" if found else f"{facts.get('notebook', 'plan')}: {facts.get('outcome', '')}"
+    what = (
+        f"{len(found)} limit(s) breached" if found else f"{facts.get('notebook', 'plan')}: {facts.get('outcome', '')}"
+    )
     return f"frazil {facts.get('env', '')}: {what}"
 
 

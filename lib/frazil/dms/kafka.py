@@ -225,9 +225,13 @@ class Kafka:
             raise StreamError("confluent-kafka is not installed", "pip install 'frazil[kafka]'") from None
         return AdminClient({"bootstrap.servers": self.brokers, "log_level": 0, **_login()})
 
+    def reader(self) -> Reader:
+        """Return a new consumer of the topics."""
+        return Reader({"bootstrap.servers": self.brokers, **_login()})
+
     @cached_property
     def _reader(self) -> Reader:
-        return Reader({"bootstrap.servers": self.brokers, **_login()})
+        return self.reader()
 
     def _with_retries(self, request: Callable[[], Any]) -> Any:
         """Return the result of a request; repeat it while the brokers elect a leader."""
