@@ -81,7 +81,7 @@ def test_a_folder_without_files_of_dms_is_called_so(capsys, folder):
 def test_a_path_that_is_no_folder_is_called_so(capsys):
     code, said = peek(capsys, DATA / "none")
     assert code == runs.EXIT_CODES["wrong parameters"] and "does not exist" in said and "cure:" in said
-    assert "neither a folder nor on S3" in peek(capsys, "kafka://host:9092/dms")[1]
+    assert "neither a folder nor on S3" in peek(capsys, "gs://bucket/dms")[1]
     assert "is a file" in peek(capsys, DATA / "ledger_v1.json")[1]
 
 

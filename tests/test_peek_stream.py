@@ -59,7 +59,7 @@ def test_what_is_no_message_of_dms_and_what_is_missing_is_named(topic, capsys):
     assert "messages are spread by primary-key" in said
     assert "types and key of public.t: no create-table record" in said and "EnableBeforeImage" in said
     assert "id whole number, price text or number" in said
-    assert "frazil init --env prod --source kafka://" in " ".join(said.split())
+    assert "frazil init --env prod --endpoints endpoints.json writes specs" in " ".join(said.split())
 
 
 def test_of_a_long_topic_the_first_and_the_newest_messages_are_read(topic, capsys, monkeypatch):

@@ -54,7 +54,7 @@ EXAMPLES = {
     "run": ("frazil run 02 --env prod", "frazil run 01_full_load --env prod -p tables \"[shop.orders]\"", "frazil run 02 --idle-ok && frazil run 04"),
     "check": ("frazil check --env prod --quiet", "frazil check --env prod --json"),
     "runs": ("frazil runs --env prod", "frazil runs --env prod --json"),
-    "table": ("frazil table pause shop.orders --env prod --why 'rows are corrected at the source'", "frazil table resume shop.orders --env prod", "frazil table reload shop.orders --env prod --yes"),
+    "table": ("frazil table pause shop.orders --env prod --why correction", "frazil table resume shop.orders --env prod", "frazil table reload shop.orders --env prod --yes"),
     "down": ("frazil down --env prod", "frazil down --env prod --yes"),
 }  # fmt: skip
 

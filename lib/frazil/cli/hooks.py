@@ -29,7 +29,7 @@ def call_hooks(operate: OperateSettings, facts: dict[str, Any], seconds: float =
 
 
 def end_trouble(operate: OperateSettings, seconds: float = 30.0) -> None:
-    """Tell a webhook that keeps incidents open (PagerDuty) that all limits of the environment are kept again."""
+    """Let a webhook that keeps incidents open (PagerDuty) resolve this environment's: all limits are kept again."""
     if operate.webhook:
         _post(*request_of(operate.webhook, {"env": operate.env}, is_over=True), seconds)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Iterator
 from datetime import UTC
@@ -121,7 +120,8 @@ def _next(found: FoundMessages, address: str) -> Iterator[str]:
     yield "      stream_start: earliest     # or the time at which DMS's full load began"
     if any(not t.types for t in found.tables.values()):
         yield from _wrapped(
-            f"frazil init --env prod --source {shlex.quote(address)} writes specs from the source database",
+            "frazil init --env prod --endpoints endpoints.json writes specs from the source database (endpoints.json: what "
+            "aws dms describe-endpoints prints)",
             "  ",
             "    ",
         )

@@ -39,7 +39,7 @@ def pause(table: jvm.JavaTable, why: str) -> str:
 
 
 def resume(table: jvm.JavaTable) -> str:
-    """Remove the pause; return what it said, or an empty text if there was none."""
+    """Remove the pause; return its text, empty if there was none."""
     before = table.properties().get(PAUSED) or ""
     if before:
         table.updateProperties().remove(PAUSED).commit()
