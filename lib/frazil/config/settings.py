@@ -403,6 +403,11 @@ class OperateSettings(Settings):
         "", "Shell command to run on failed runs and breached limits; it gets the facts as JSON on its standard input."
     )
     webhook: str = parameter("", "URL that gets the facts of `on_trouble` as a POST.")
+    metrics_file: str = parameter(
+        "",
+        "File for Prometheus's textfile collector, with a name `….prom` of its own for each environment; empty: none. "
+        "`frazil run` and `frazil check` write it.",
+    )
 
 
 @dataclass(frozen=True)
