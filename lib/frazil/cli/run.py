@@ -128,7 +128,10 @@ def _without_spark(book: Workbook) -> dict[str, Any] | None:
 def _refused(operate: OperateSettings, options: argparse.Namespace, error: FrazilError) -> None:
     """Record a run that was not started on the page too: on a schedule nobody reads the command's output."""
     given = {n: redaction.shown_text(n, v) for n, v in options.p}
-    run = RunFolder(open_runs(operate), Path(options.notebook).stem, env=operate.env, parameters=given)
+    name = Path(options.notebook).stem
+    with suppress(FrazilError):
+        name = find_notebook(options.notebook, operate)[0].stem
+    run = RunFolder(open_runs(operate), name, env=operate.env, parameters=given)
     outcome = runs.outcome_of(None, type(error).__name__)
     run.end(operate.keep_runs, outcome=outcome, cause=str(error))
     _alarm(operate, run)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from frazil.config.settings import NOTEBOOKS
 from frazil.errors import FrazilError
 from frazil.report import runs
 
@@ -113,9 +114,9 @@ def _of_batches(ended: list[dict[str, Any]]) -> _Found:
 
 
 def _of_runs(ended: list[dict[str, Any]]) -> _Found:
-    """Yield what the last run of each notebook did, and when the last good one ended."""
+    """Yield what the last run of each notebook did, and when the last good one ended; a notebook that does not exist has none."""
     last, good = {}, {}
-    for run in ended:
+    for run in (r for r in ended if r["notebook"].lstrip("0123456789_") in NOTEBOOKS):
         last.setdefault(run["notebook"], run)
         if run["outcome"] in ("ok", "nothing to do"):
             good.setdefault(run["notebook"], run)
