@@ -169,7 +169,9 @@ def test_changes_in_files_of_all_tables_have_these_files_as_their_input(made, mo
 
 
 @pytest.mark.notebooks
-@pytest.mark.parametrize(("code", "exit_code", "end"), [(MERGED, runs.OK, "COMPLETE"), (FAILED, runs.SOME_FAILED, "FAIL")])
+@pytest.mark.parametrize(
+    ("code", "exit_code", "end"), [(MERGED, runs.OK, "COMPLETE"), (FAILED, runs.SOME_FAILED, "FAIL")]
+)
 def test_a_whole_run_sends_its_start_and_its_end(made, monkeypatch, capsys, code, exit_code, end):
     with_notebook(made, "02_cdc_merge", code)
     with Receiver() as heard:
@@ -226,7 +228,9 @@ def test_what_fails_is_one_line(traced, monkeypatch, capfd, breaks):
         traced(lambda facts: facts.update(outcome="ok"))
     (line,) = capfd.readouterr().err.splitlines()
     assert line.startswith("OpenLineage: ") and "; cure: " in line and refuses.url not in line
-    assert breaks != "the library" or line.endswith("openlineage-python is not installed; cure: pip install 'frazil[lineage]'")
+    assert breaks != "the library" or line.endswith(
+        "openlineage-python is not installed; cure: pip install 'frazil[lineage]'"
+    )
 
 
 def test_without_a_variable_nothing_is_made(traced, monkeypatch):

@@ -130,7 +130,9 @@ def test_a_check_replaces_the_file_for_every_user_and_reads_the_tables(made):
     assert found[("frazil_table_pending_files", "app.person")] == 2
     assert found[("frazil_table_lag_seconds", "app.visit")] > 1e6
     assert found[("frazil_table_records", "app.person")] == 3 and found[("frazil_table_data_files", "app.visit")] == 1
-    assert found[("frazil_table_snapshots", "app.visit")] == 1 and found[("frazil_table_delete_files", "app.visit")] == 0
+    assert (
+        found[("frazil_table_snapshots", "app.visit")] == 1 and found[("frazil_table_delete_files", "app.visit")] == 0
+    )
     assert found[("frazil_quarantine_waiting_rows", "app.visit")] == 0
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
     assert [f.name for f in made.glob("frazil.prom*")] == ["frazil.prom"]
@@ -151,7 +153,10 @@ def test_runs_write_it_however_they_end(made, capsys):
     found = parsed(made / "frazil.prom")
     assert found[("frazil_last_run_applied_rows", of, "app.visit")] == 7
     assert found[("frazil_last_run_bad_rows", of, "app.visit")] == 2
-    assert found[("frazil_batch_lag_p99_seconds", "app.visit")] == 4 and found[("frazil_batch_commit_seconds", "app.visit")] == 0.3
+    assert (
+        found[("frazil_batch_lag_p99_seconds", "app.visit")] == 4
+        and found[("frazil_batch_commit_seconds", "app.visit")] == 0.3
+    )
     good = found[("frazil_last_success_timestamp_seconds", of)]
     assert began < good < time.time() and found[("frazil_last_run_exit_code", of)] == runs.OK
 
@@ -310,8 +315,6 @@ def test_every_panel_of_the_dashboard_has_a_place_and_the_variables():
 
 def test_the_page_lists_the_metrics():
     labels = {s.name: [n for n in s.labels if n != "env"] for s in every_sample()}
-    rows = [
-        f"| `{name}` | {', '.join(labels[name]) or '–'} | {METRICS[name][1]} |" for name in METRICS
-    ]
+    rows = [f"| `{name}` | {', '.join(labels[name]) or '–'} | {METRICS[name][1]} |" for name in METRICS]
     table = re.search(r"<!-- metrics -->\n(.*?)\n<!-- end of metrics -->", PAGE.read_text(encoding="utf-8"), re.S)
     assert table and table[1].splitlines()[2:] == rows, "\n".join(rows)

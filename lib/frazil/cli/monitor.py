@@ -61,7 +61,7 @@ def write_metrics(operate: OperateSettings, look: Look) -> None:
 
 
 def _facts(operate: OperateSettings, look: Look) -> metrics.Facts:
-    """Return all that is known of an environment; a line names what is not."""
+    """Return what can be read of an environment; a line names what cannot."""
     ran = _tried("metrics of runs", lambda: runs.read(Path(operate.root) / operate.runs / operate.env))
     breaches, tables = _tried("metrics of tables", look) or (None, [])
     # If the lake cannot be read, the check says so.

@@ -59,7 +59,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of an environment: `tables` by `flows.lateness`, runs as `runs.read` returns them, newest first.
+    """The state of an environment: `tables` by `flows.lateness`, runs as `runs.read` returns them, newest first.
 
     `sizes` has the numbers of files, records and snapshots of each table, and `waiting` those of quarantined rows.
     """
@@ -77,7 +77,7 @@ _Found = Iterator[tuple[str, dict[str, str], float | None]]
 
 
 def samples(facts: Facts) -> list[Sample]:
-    """Return the samples of all that is known; a value that is not known has none."""
+    """Return the samples of these facts; a value that is not there has none."""
     ended = [r for r in facts.runs if r["outcome"] not in ("running", "skipped")]
     found = [*_of_tables(facts), *_of_batches(ended), *_of_runs(ended), ("frazil_breached_limits", {}, facts.breaches)]
     return [
