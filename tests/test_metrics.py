@@ -124,7 +124,9 @@ def test_the_record_of_a_notebook_has_the_values_of_the_newest_batch():
 def test_a_check_replaces_the_file_for_every_user_and_reads_the_tables(made):
     file = made / "frazil.prom"
     file.write_text("old")
-    assert main(["check", "--env", "demo", "--quiet"]) == runs.BREACH
+    with open(file) as reader:
+        assert main(["check", "--env", "demo", "--quiet"]) == runs.BREACH
+        assert reader.read() == "old", "it was written in place"
     found = parsed(file)
     assert found[("frazil_breached_limits",)] == 3
     assert found[("frazil_table_pending_files", "app.person")] == 2

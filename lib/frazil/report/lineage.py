@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from frazil.errors import FrazilError, safe
+from frazil.errors import safe
 from frazil.report import runs
+from frazil.report.metrics import MonitoringError
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import InputDataset, OutputDataset, RunEvent
@@ -20,10 +21,6 @@ VARIABLES = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT__T
 PRODUCER = "urn:frazil"
 CLOSE_S = 5.0
 """How long a transport that sends in the background may take for its last events."""
-
-
-class LineageError(FrazilError):
-    """Events of OpenLineage could not be made."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ def event(facts: RunFacts, at: datetime) -> RunEvent:
         from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
         from openlineage.client.facet_v2 import error_message_run, set_producer
     except ImportError:
-        raise LineageError("openlineage-python is not installed", "pip install 'frazil[lineage]'") from None
+        raise MonitoringError("openlineage-python is not installed", "pip install 'frazil[lineage]'") from None
     set_producer(PRODUCER)
     failed = facts.state in ("FAIL", "ABORT")
     error = error_message_run.ErrorMessageRunFacet(safe(facts.cause, lines=True) or facts.outcome, "python")

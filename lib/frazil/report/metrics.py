@@ -43,8 +43,8 @@ METRICS = {
 """The unit and the meaning of each metric."""
 
 
-class MetricsError(FrazilError):
-    """Metrics could not be written or sent."""
+class MonitoringError(FrazilError):
+    """Metrics or lineage could not be written or sent."""
 
 
 class Sample(NamedTuple):
@@ -137,7 +137,7 @@ def write_file(found: list[Sample], file: Path) -> None:
     try:
         from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
     except ImportError:
-        raise MetricsError("prometheus-client is not installed", _INSTALL) from None
+        raise MonitoringError("prometheus-client is not installed", _INSTALL) from None
     registry, gauges = CollectorRegistry(), {}
     for s in found:
         if s.name not in gauges:
@@ -148,7 +148,7 @@ def write_file(found: list[Sample], file: Path) -> None:
         write_to_textfile(str(file), registry)
     except OSError as e:
         cure = "make its folder one that exists and that this user may write into, or correct metrics_file"
-        raise MetricsError(f"{file} cannot be written: {e.strerror or e}", cure) from None
+        raise MonitoringError(f"{file} cannot be written: {e.strerror or e}", cure) from None
     finally:
         os.umask(before)
 
@@ -166,7 +166,7 @@ def send(found: list[Sample]) -> None:
         from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExportResult
         from opentelemetry.sdk.resources import Resource
     except ImportError:
-        raise MetricsError("opentelemetry-exporter-otlp-proto-http is not installed", _INSTALL) from None
+        raise MonitoringError("opentelemetry-exporter-otlp-proto-http is not installed", _INSTALL) from None
     named = any(f"OTEL_EXPORTER_OTLP_{of}TIMEOUT" in os.environ for of in ("METRICS_", ""))
     own = {} if "OTEL_SERVICE_NAME" in os.environ else {"service.name": "frazil"}
     reader = InMemoryMetricReader()
@@ -179,4 +179,6 @@ def send(found: list[Sample]) -> None:
     data = reader.get_metrics_data()  # None: switched off by OTEL_SDK_DISABLED
     exporter = OTLPMetricExporter(timeout=None if named else TIMEOUT_S)
     if data and exporter.export(data) is not MetricExportResult.SUCCESS:
-        raise MetricsError(f"the collector that {collector()} names took nothing", "start it, or correct the variable")
+        raise MonitoringError(
+            f"the collector that {collector()} names took nothing", "start it, or correct the variable"
+        )
