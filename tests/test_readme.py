@@ -35,6 +35,7 @@ from frazil.dms.endpoint import read_endpoint  # noqa: E402
 from frazil.dms.mappings import read_mappings  # noqa: E402
 from frazil.flows.source_catalog import DMS_TYPES  # noqa: E402
 from frazil.lake.pyiceberg_catalog import SERVED_COLUMNS  # noqa: E402
+from frazil.report.metrics import METRICS  # noqa: E402
 from frazil.report.notebook_output import Grid  # noqa: E402
 from test_plain_prose import PLAIN  # noqa: E402
 
@@ -242,7 +243,7 @@ OTHERS = {
 def test_every_word_with_an_underscore_is_known(file):
     """A parameter that is renamed must not live on in the pages."""
     entries = {f.name for f in [*fields(TableSpec), *fields(Column)]}
-    entries |= {*WarehouseEntries.model_fields, *SERVED_COLUMNS}
+    entries |= {*WarehouseEntries.model_fields, *SERVED_COLUMNS, *METRICS}
     entries |= {kind for types in DMS_TYPES.values() for kind in types}
     known = PARAMETER_NAMES | entries | set(settings.NOTEBOOKS) | set(UNREPRESENTABLE) | OTHERS
     assert {s for s in spans(read(file)) if re.fullmatch(r"[a-z]+(_[a-z]+)+", s)} <= known

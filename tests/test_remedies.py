@@ -367,6 +367,7 @@ TEXT_ONLY = {
     "DmsTaskError": "DMS is not asked or not reached: the tables wait (test_load_gate)",
     "WarehouseError": "readers of the lake: no row of it is concerned (test_warehouse_runs)",
     "DoctorError": "what a run would lack: it is looked at, and nothing is changed (test_doctor)",
+    "MonitoringError": "metrics and lineage: the run has ended (test_metrics, test_lineage)",
     "LabError": "JupyterLab is not installed; no data is concerned",
     "JarsError": "jars, Java or the network; no data is concerned",
     "SessionError": "Spark or its jars; no data is concerned",

@@ -7,7 +7,9 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+from frazil.cli import monitor
 from frazil.cli.hooks import call_hooks, end_trouble
 from frazil.config.settings import OperateSettings, ParameterError, resolve
 from frazil.errors import FrazilError, nearest
@@ -26,40 +28,55 @@ def add(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Print the breaches and call the hooks; return `runs.BREACH` if there are any."""
     operate: OperateSettings = resolve("operate", {"env": options.env}).settings
-    found = breaches(operate)
-    paused = lateness.paused_tables(operate)
+    found, tables = look(operate)
+    paused = {r["table"]: r["paused"] for r in tables if r.get("paused")}
     if options.json:
         print(json.dumps({"env": options.env, "breaches": found, "paused": paused}))
     for line in [] if options.json else found:
         print(line, file=sys.stderr)
     if found:
         call_hooks(operate, {"env": options.env, "outcome": "breach", "breaches": found})
-        return runs.BREACH
-    end_trouble(operate)
-    if not options.quiet and not options.json:
-        print("\n".join([f"{options.env}: all is well", *(f"{table}: paused {why}" for table, why in paused.items())]))
-    return runs.OK
+    else:
+        end_trouble(operate)
+        if not options.quiet and not options.json:
+            lines = [f"{options.env}: all is well", *(f"{table}: paused {why}" for table, why in paused.items())]
+            print("\n".join(lines))
+    monitor.write_metrics(operate, lambda: (found, tables))
+    return runs.BREACH if found else runs.OK
 
 
 def breaches(operate: OperateSettings) -> list[str]:
     """Return one line per table that is late, unreadable or without a spec, for quarantined rows, and for missing runs."""
+    return look(operate)[0]
+
+
+def look(operate: OperateSettings) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return the `breaches`, and the rows of `lateness` that they are of; no rows if the lake cannot be read."""
     book = Workbook(operate, lambda text: None)
-    return [
-        *_late(book, operate),
+    limits, rows, unread = _limits(book, operate), [], []
+    try:
+        rows = lateness.lateness(book)
+    except FrazilError as e:
+        unread = [_line("lake", e.problem, e.cure)]
+    found = [
+        *unread,
+        *_late(book, rows, limits),
         *_without_spec(book),
         *_not_served(book),
         *_quarantined(operate),
         *_stale(book, operate),
         *_unusable(book),
     ]
+    return found, rows
 
 
 def _without_spec(book: Workbook) -> list[str]:
     return [_line(table, *pending_work.NO_SPEC.split(": ", 1)) for table in pending_work.without_spec(book)]
 
 
-def _late(book: Workbook, operate: OperateSettings) -> list[str]:
-    limits = {}
+def _limits(book: Workbook, operate: OperateSettings) -> dict[str, float]:
+    """Return the limit of each table's lag."""
+    limits = dict.fromkeys(book.specs, operate.max_lag_s)
     for name, seconds in operate.table_max_lag_s.items():
         if name not in book.specs:
             raise ParameterError(f"table_max_lag_s names no table: '{name}'", nearest(name, book.specs))
@@ -67,14 +84,14 @@ def _late(book: Workbook, operate: OperateSettings) -> list[str]:
             limits[name] = float(seconds)
         except ValueError:
             raise ParameterError(f"table_max_lag_s: {name}: '{seconds}'", "write a number of seconds") from None
-    try:
-        rows = lateness.lateness(book)
-    except FrazilError as e:
-        return [_line("lake", e.problem, e.cure)]
+    return limits
+
+
+def _late(book: Workbook, rows: list[dict[str, Any]], limits: dict[str, float]) -> list[str]:
     lines = [_line(r["table"], r["problem"], r["cure"]) for r in rows if r["problem"]]
     what = "message(s)" if book.stream else "file(s)"
     for r in rows:
-        limit = limits.get(r["table"], operate.max_lag_s)
+        limit = limits[r["table"]]
         if not r["problem"] and (r["lag_s"] or 0) > limit:
             lines.append(
                 f"{r['table']}: {r['pending']} {what} pending, the oldest for {r['lag_s']:,.0f} s, limit {limit:g} s"

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, get_type_hints
 
 import yaml
 
+from frazil.cli import check, monitor
 from frazil.cli.hooks import call_hooks
 from frazil.cli.notebook_process import Task
 from frazil.cli.run_folder import RunFolder, run_lock
@@ -28,6 +29,7 @@ from frazil.config import redaction
 from frazil.config.private_files import open_runs
 from frazil.config.settings import (
     NOTEBOOKS,
+    CdcMergeSettings,
     OperateSettings,
     ParameterError,
     Settings,
@@ -75,31 +77,43 @@ def main(options: argparse.Namespace) -> int:
     except FrazilError as e:
         if (find_params() / f"{options.env}.yml").is_file():
             _refused(operate, options, e)
+            monitor.write_metrics(operate, lambda: check.look(operate))
         raise
     settings, shown = book.settings, {n: redaction.shown(n, v) for n, v in given.items()}
     run = RunFolder(
         open_runs(replace(operate, file_group=settings.file_group)), file.stem, env=options.env, parameters=shown
     )
     run.keep(outcome="running", pid=os.getpid())
-    with run_lock(run.home / f".{file.stem}.lock") as lock:
+    with monitor.traced(book, run):
+        facts = _outcome(options, operate, book, run, _task(file, run, settings, given))
+        _ended(operate, run, facts)
+    monitor.write_metrics(operate, lambda: check.look(operate))
+    code = runs.EXIT_CODES[run.facts["outcome"]]
+    return runs.OK if options.idle_ok and code >= runs.NOTHING else code
+
+
+def _outcome(
+    options: argparse.Namespace, operate: OperateSettings, book: Workbook, run: RunFolder, task: Task
+) -> dict[str, Any]:
+    """Run the notebook unless another run of it is in progress, or nothing is pending; return the facts."""
+    settings = book.settings
+    with run_lock(run.home / f".{run.facts['notebook']}.lock") as lock:
         if not lock:
-            facts = {"outcome": "skipped", "cause": "another run of this notebook is in progress"}
-        elif section == "cdc_merge" and (without := _without_spark(book)):
+            return {"outcome": "skipped", "cause": "another run of this notebook is in progress"}
+        if isinstance(settings, CdcMergeSettings) and (without := _without_spark(book)):
             facts = without
         else:
             timeout = operate.timeout_s if options.timeout is None else options.timeout
             began = time.time()
             with _followed(options.follow) as follow:
-                facts = _papermill(replace(_task(file, run, settings, given), follow=follow), run, timeout, lock)
+                facts = _papermill(replace(task, follow=follow), run, timeout, lock)
             facts["unreadable"] = (
                 quarantine_status.newly_unreadable(settings, began) if settings.on_unreadable == "quarantine" else ""
             )
             facts["worst_lag_s"] = lateness.worst_latency(settings, began) if facts.get("rows") else None
         if facts["outcome"] == "nothing to do":
             facts["waiting"] = quarantine_status.still_waiting(book)
-    _ended(operate, run, facts)
-    code = runs.EXIT_CODES[run.facts["outcome"]]
-    return runs.OK if options.idle_ok and code >= runs.NOTHING else code
+    return facts
 
 
 def _without_spark(book: Workbook) -> dict[str, Any] | None:
@@ -114,7 +128,10 @@ def _without_spark(book: Workbook) -> dict[str, Any] | None:
 def _refused(operate: OperateSettings, options: argparse.Namespace, error: FrazilError) -> None:
     """Record a run that was not started on the page too: on a schedule nobody reads the command's output."""
     given = {n: redaction.shown_text(n, v) for n, v in options.p}
-    run = RunFolder(open_runs(operate), Path(options.notebook).stem, env=operate.env, parameters=given)
+    name = Path(options.notebook).stem
+    with suppress(FrazilError):
+        name = find_notebook(options.notebook, operate)[0].stem
+    run = RunFolder(open_runs(operate), name, env=operate.env, parameters=given)
     outcome = runs.outcome_of(None, type(error).__name__)
     run.end(operate.keep_runs, outcome=outcome, cause=str(error))
     _alarm(operate, run)

@@ -407,6 +407,11 @@ class OperateSettings(Settings):
         "URL that gets the facts of `on_trouble` as a POST; Slack, Teams and PagerDuty (`…/enqueue?routing_key=…`) get "
         "messages of their own.",
     )
+    metrics_file: str = parameter(
+        "",
+        "File for Prometheus's textfile collector, with a name `….prom` of its own for each environment; empty: none. "
+        "`frazil run` and `frazil check` write it.",
+    )
 
 
 @dataclass(frozen=True)

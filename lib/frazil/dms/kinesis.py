@@ -164,6 +164,10 @@ class Kinesis:
         """Return the creation time of each stream."""
         return _creation_times(self._summaries())
 
+    def arns(self) -> list[str]:
+        """Return the ARNs of the streams."""
+        return [s["StreamARN"] for s in self._summaries().values()]
+
     def retention(self) -> Retention:
         """Return the check that raises ExpiredError if messages after a position may have expired."""
         summaries = self._summaries()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import Settings
@@ -14,7 +13,7 @@ from frazil.errors import FrazilError
 from frazil.flows.pending_work import pending_of, state_of, stream_retention
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
-from frazil.lake.table_pause import PAUSED, PausedError
+from frazil.lake.table_pause import PausedError
 from frazil.lake.tables import read_table_state
 
 if TYPE_CHECKING:
@@ -56,18 +55,6 @@ def lateness(book: Workbook) -> list[dict[str, Any]]:
         except FrazilError as e:
             rows.append({"table": spec.source, "pending": None, "lag_s": None, "problem": e.problem, "cure": e.cure})
     return rows
-
-
-def paused_tables(settings: Settings) -> dict[str, str]:
-    """Return the paused tables, each with since when and why; none if the catalog cannot be read without Spark."""
-    found = {}
-    with suppress(FrazilError):
-        catalog = pyiceberg_catalog.open_catalog(settings)
-        for spec in Workbook(settings, lambda text: None).specs.values():
-            with suppress(FrazilError):  # a table that is not there yet
-                if why := pyiceberg_catalog.get_table(catalog, spec.target).properties.get(PAUSED):
-                    found[spec.source] = why
-    return found
 
 
 def fresh_now(book: Workbook, a: Analysis) -> list[dict[str, Any]]:

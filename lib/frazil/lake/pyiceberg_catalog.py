@@ -138,6 +138,14 @@ def records(table: Table | None) -> list[dict[str, Any]]:
     return list({(r["table_name"], r["id"]): r for r in rows}.values())
 
 
+def sizes(table: Table) -> dict[str, int]:
+    """Return a table's numbers of data files, delete files, rows in its data files, and snapshots, by its metadata alone."""
+    head = table.current_snapshot()
+    totals = head.summary.additional_properties if head and head.summary else {}
+    counted = {name: int(totals.get(f"total-{name.replace('_', '-')}", 0)) for name in ("data_files", "delete_files")}
+    return {**counted, "records": int(totals.get("total-records", 0)), "snapshots": len(table.snapshots())}
+
+
 def commits(table: Table, since: float) -> list[tuple[int, dict[str, str]]]:
     """Return time (epoch milliseconds) and summary of the snapshots made after `since` (epoch seconds)."""
     kept = [s for s in table.snapshots() if s.timestamp_ms >= since * 1000 and s.summary]

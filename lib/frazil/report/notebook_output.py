@@ -417,7 +417,7 @@ def finish(notebook: str, done: Sequence[TableResult], **facts: Any) -> Notebook
     """Return the notebook's record as the last cell's value; if a table failed, show the record and raise with the causes.
 
     Several results of one table become one: the failed one, or else the last that did something, with the counts of the
-    others.
+    others. `live` has the values of the newest batch.
     """
     from frazil.results import raise_if_failed
 
@@ -425,7 +425,8 @@ def finish(notebook: str, done: Sequence[TableResult], **facts: Any) -> Notebook
     in_order = sorted(done, key=lambda r: (r.failed, r.status != "unchanged"))
     tables: dict[str, dict[str, Any]] = {}
     for r in in_order:
-        tables[r.table] = {**tables.get(r.table, {}), **{k: v for k, v in r.row().items() if k != "table"}}
+        row = r.row() | ({"live": r.live} if r.live else {})
+        tables[r.table] = {**tables.get(r.table, {}), **{k: v for k, v in row.items() if k != "table"}}
     record = NotebookResult(notebook, "failed" if failed else "ok", tables=tables, **facts)
     if failed:
         _display(record)
