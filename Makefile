@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export FRAZIL_PARAMS := $(CURDIR)/params
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo lab test test-slow aws-env test-airflow test-engines test-ddl test-quick bench torture spark35-env lint format clean
+.PHONY: help env demo lab test test-slow aws-env test-airflow test-engines test-ddl test-quick bench torture spark35-env screens lint format clean
 
 help: ## Show the commands
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -69,6 +69,9 @@ bench: env ## Measure: BENCH="parse list" for some groups, QUICK=1 for small one
 
 torture: env ## Try to break it: TORTURE=files (or another suite), COUNT and SEED to choose
 	@$(BIN)/python tests/torture $(TORTURE) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
+
+screens: env ## Take pictures of report, notebooks, runs and JupyterLab after a demo (Chromium must be there), to look at
+	@$(BIN)/python tests/screens.py
 
 lint: env ## Check style and format of code and notebooks
 	$(BIN)/ruff check --config lib/pyproject.toml lib tests notebooks

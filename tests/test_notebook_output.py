@@ -7,9 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from decimal import Decimal
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import nbformat
 import pytest
@@ -18,7 +20,7 @@ from frazil.errors import FrazilError, Message
 from frazil.report import live_status, notebook_output, runs
 from frazil.report.live_status import LiveStatus
 from frazil.report.notebook_output import Grid
-from frazil.results import TableResult
+from frazil.results import TableResult, TablesFailedError
 from frazil_demo.report import write_report
 
 HOSTILE = "<script>&\"'</td>{{ 7 * 7 }}<style>"
@@ -223,3 +225,26 @@ def test_figures_have_separators_equal_decimals_and_units():
 )  # fmt: skip
 def test_rows_of_a_table_show_each_value_as_a_query_needs_it(value, text):
     assert repr(notebook_output.Rows([{"order_s": value}])).split() == ["order_s", text]
+
+
+def test_a_run_that_papermill_started_is_listed_and_checked_and_that_of_frazil_run_is_recorded_once(
+    tmp_path, monkeypatch
+):
+    book = SimpleNamespace(folder=tmp_path, settings=SimpleNamespace(env="prod"), opened=time.time() - 3)
+    monkeypatch.delenv(runs.STARTED, raising=False)
+    notebook_output.finish("cdc_merge", [TableResult("t", "merged", counts={"changes": 7})], book, compared=[])
+    (run,) = runs.read(tmp_path)
+    assert (run["notebook"], run["outcome"], run["rows"], run["env"]) == ("02_cdc_merge", "ok", 7, "prod")
+    assert 2.9 < run["seconds"] < 60 and "02_cdc_merge" in (tmp_path / "index.html").read_text()
+    with pytest.raises(TablesFailedError):
+        notebook_output.finish("cdc_merge", [TableResult("t", "failed", "gone")], book)
+    assert runs.read(tmp_path)[0]["outcome"] == "failed"
+    monkeypatch.setenv(runs.STARTED, str(tmp_path))
+    notebook_output.finish("cdc_merge", [TableResult("t", "unchanged")], book)
+    assert len(runs.read(tmp_path)) == 2
+
+
+def test_numbers_of_parameters_are_written_as_they_are_set():
+    rows = [{"parameter": "a", "value": 3, "from": "x"}, {"parameter": "b", "value": 0.025, "from": "x"}]
+    shown = notebook_output.Parameters(rows)._repr_html_()
+    assert ">3<" in shown and ">0.025<" in shown and "3.000" not in shown

@@ -194,11 +194,9 @@ def _ingest(demo: Demo, postgres: EmbeddedPostgres, simulator: DmsSimulator, tra
         merging = beside.submit(
             demo.notebook, "02_cdc_merge", run_for_s=PATIENCE_S, trigger_s=1.0, idle_s=IDLE_S, check_source=True
         )
-        # It starts Spark and measures the tables while the lake catches up: its actions then fall into the minute of changes.
-        maintaining = beside.submit(demo.notebook, "03_maintenance", max_small_files=3, nice=0)
         began = _wait_until_fresh(demo, merging)
         with _seen_by_pyiceberg(), changes_going_on(postgres, simulator, transactions, seed=8) as kinds:
-            pass
+            maintaining = beside.submit(demo.notebook, "03_maintenance", max_small_files=3, nice=0)
         maintaining.result()
         compared = merging.result().get("compared", [])
     return {"began": began, "kinds": kinds, "compared": compared}

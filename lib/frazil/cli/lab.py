@@ -16,6 +16,8 @@ from frazil.errors import FrazilError
 from frazil.report.render import render
 
 PAGE, COPIED = "start.ipynb", ".copied.json"
+QUIET = ("--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate")
+"""JupyterLab asks nobody for news and updates."""
 
 
 class LabError(FrazilError):
@@ -39,7 +41,9 @@ def main(options: argparse.Namespace) -> int:
     as_root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     start = f"--LabApp.default_url=/lab/tree/runs/lab/{PAGE}"
     sys.stdout.flush()
-    os.execv(program, [program, "lab", f"--notebook-dir={root}", "--ip=127.0.0.1", start, *as_root, *options.jupyter])
+    os.execv(
+        program, [program, "lab", f"--notebook-dir={root}", "--ip=127.0.0.1", start, *QUIET, *as_root, *options.jupyter]
+    )
 
 
 def copies(notebooks: Path, folder: Path) -> list[str]:

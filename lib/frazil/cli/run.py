@@ -206,7 +206,7 @@ def _papermill(task: Task, run: RunFolder, timeout: float, lock) -> dict[str, An
     """Run the notebook in a child process and return the facts; a time-out ends it and every process that it started."""
     name = Path(task.notebook).name
     command = [sys.executable, "-m", "frazil.cli.notebook_process"]
-    environment = {**os.environ, "FRAZIL_PARAMS": str(find_params())}
+    environment = {**os.environ, "FRAZIL_PARAMS": str(find_params()), runs.STARTED: str(run.folder)}
     with _log(run) as kept:
         child = subprocess.Popen(
             command,

@@ -26,7 +26,7 @@ class RunFolder:
         """For files that do not fit into the folder; created on demand."""
         if self.trouble:
             self.spare.mkdir(mode=0o700)
-        self.folder = self.spare if self.trouble else _new_folder(home, name)
+        self.folder = self.spare if self.trouble else runs.new_folder(home, name)
         self.facts: dict[str, Any] = {"notebook": name, **facts, "began": time.time()}
         self._room = self.folder / ".room"
         with suppress(OSError):  # freed for the outcome if the disk is full by then
@@ -69,16 +69,6 @@ class RunFolder:
         spare = f"\n  {self.spare}" if self.spare != self.folder and self.spare.exists() else ""
         trouble = f"\n  {self.trouble}; free some, or name another folder in parameter 'runs'" if self.trouble else ""
         return f"  {self.folder}{spare}{trouble}"
-
-
-def _new_folder(home: Path, name: str) -> Path:
-    while True:
-        folder = home / f"{name}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
-        try:
-            folder.mkdir()
-            return folder
-        except FileExistsError:
-            time.sleep(0.2)
 
 
 @contextmanager

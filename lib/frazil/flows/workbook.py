@@ -108,6 +108,7 @@ class Workbook:
     """The specs, the endpoint's settings and the Spark session of one environment. Opening it changes nothing."""
 
     def __init__(self, settings: Settings, progress: Callable[[str], None] = print_line):
+        self.opened = time.time()
         redaction.hide_credentials(settings)
         self.settings, self.progress = settings, lambda text: progress(safe(text))
         self.tasks_fail = False

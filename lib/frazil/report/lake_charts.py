@@ -124,7 +124,7 @@ def file_sizes(rows: list[dict[str, Any]], s: MaintenanceSettings) -> Figure | N
         bar = {"linewidth": 5, "alpha": 0.4, "solid_capstyle": "butt"}
         axes.plot([r["file_mb_p10"], r["file_mb_p90"]], [y, y], color=COLOURS[0], **bar)
         axes.plot(r["file_mb_p50"], y, "o", color=COLOURS[0])
-        text = f"{r['data_files']:,} files, {r['mb']:,.1f} MB"
+        text = f"{r['data_files']:,} file{'s' * (r['data_files'] != 1)}, {r['mb']:,.1f} MB"
         label(axes, text, (r["file_mb_p90"], y), (8, 0), va="center", fontsize=8)
     for at, text in ((s.small_file_mb, "small below"), (s.target_file_mb, "target")):
         axes.axvline(at * 1.048576, color="black", linestyle=":", linewidth=1.2)

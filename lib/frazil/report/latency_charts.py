@@ -309,7 +309,7 @@ def advice(found: Advice) -> Figure | None:
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda x, _: f"{x:,g}")
         axis.set_minor_formatter(lambda x, _: "")
-    axes.set_xlim(left=front[0]["usd_a_day"] / 8)
+    axes.set_xlim(left=front[0]["usd_a_day"] / 50)  # room for the text of the first step
     axes.set_xlabel(f"dollars a day (prices of {found.settings.prices_of})")
     axes.set_ylabel("p95, source commit → committed, s")
     figure.legend(loc="outside right upper", fontsize=8)

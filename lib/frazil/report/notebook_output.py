@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from frazil.config.settings import Resolved
     from frazil.flows.explore import AsOf, Changed
     from frazil.flows.preview_stages import Stage
+    from frazil.flows.workbook import Workbook
     from frazil.results import TableResult
 
 RECORD = "application/vnd.frazil.result+json"
@@ -191,6 +193,7 @@ class Parameters:
     """The parameters of a notebook with their origins: those that are set, and in HTML the others folded."""
 
     def __init__(self, rows: Sequence[dict[str, Any]]):
+        rows = [{**r, "value": _plain(r["value"])} for r in rows]
         self.all = Grid(rows)
         self.set, self.others = ([r for r in rows if (r["from"] == "default") == by] for by in (False, True))
 
@@ -199,6 +202,11 @@ class Parameters:
 
     def _repr_html_(self) -> str:
         return render("parameters.html.j2", set=Grid(self.set).shown(), others=Grid(self.others).shown())
+
+
+def _plain(value: Any) -> Any:
+    """Return a number as its text: values of one column would get the same number of digits."""
+    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 def parameters(resolved: Resolved) -> Parameters:
@@ -413,12 +421,14 @@ class NotebookResult:
         return {RECORD: self.facts, "text/plain": repr(self)}
 
 
-def finish(notebook: str, done: Sequence[TableResult], **facts: Any) -> NotebookResult:
+def finish(notebook: str, done: Sequence[TableResult], book: Workbook | None = None, **facts: Any) -> NotebookResult:
     """Return the notebook's record as the last cell's value; if a table failed, show the record and raise with the causes.
 
     Several results of one table become one: the failed one, or else the last that did something, with the counts of the
-    others. `live` has the values of the newest batch.
+    others. `live` has the values of the newest batch. With `book`, a run that `frazil run` did not start, such as one by
+    papermill, is listed and checked like one that it did.
     """
+    from frazil.report import runs
     from frazil.results import raise_if_failed
 
     failed = any(r.failed for r in done)
@@ -428,6 +438,8 @@ def finish(notebook: str, done: Sequence[TableResult], **facts: Any) -> Notebook
         row = r.row() | ({"live": r.live} if r.live else {})
         tables[r.table] = {**tables.get(r.table, {}), **{k: v for k, v in row.items() if k != "table"}}
     record = NotebookResult(notebook, "failed" if failed else "ok", tables=tables, **facts)
+    if book is not None and not os.environ.get(runs.STARTED):
+        runs.record(book.folder, notebook, record.facts, env=book.settings.env, began=book.opened)
     if failed:
         _display(record)
     raise_if_failed(list(done))

@@ -31,6 +31,10 @@ _STILL = ("unchanged", "exists", "healthy", "empty", "paused")
 _DECISION = ("UnknownTablesError", "DecisionNeededError")
 _WRONG = ("ParameterError", "SpecError", "EndpointError")
 FILE = "run.json"
+STARTED = "FRAZIL_RUN"
+"""The environment variable that `frazil run` sets for its notebook: it records the run itself."""
+NAMES = ("00_setup", "01_full_load", "02_cdc_merge", "03_maintenance", "06_warehouses")
+"""The notebooks that write."""
 ROOM = 1 << 16
 """Bytes that a run needs at least to store its files."""
 SHOWN = 5
@@ -92,6 +96,39 @@ def write(folder: Path, **facts: Any) -> dict[str, Any]:
     new.write_text(json.dumps(known, indent=1, default=str), encoding="utf-8")
     os.replace(new, file)
     return known
+
+
+def new_folder(home: Path, name: str) -> Path:
+    """Make a folder for a run that begins now."""
+    while True:
+        folder = home / f"{name}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+        try:
+            folder.mkdir()
+            return folder
+        except FileExistsError:
+            time.sleep(0.2)
+
+
+def record(home: Path, section: str, facts: dict[str, Any], env: str, began: float) -> None:
+    """Store and index a notebook's run that `frazil run` did not start; a disk that is full or read-only does not stop it."""
+    name = next((n for n in NAMES if n.partition("_")[2] == section), section)
+    tables = facts["tables"]
+    rows = sum(t.get("changes", t.get("rows", 0)) or 0 for t in tables.values())
+    with suppress(OSError):
+        folder = new_folder(home, name)
+        write(
+            folder,
+            notebook=name,
+            env=env,
+            began=began,
+            seconds=round(time.time() - began, 2),
+            outcome=outcome_of(facts, ""),
+            cause=why(facts),
+            tables=tables,
+            rows=rows,
+            by="a kernel",
+        )
+        write_index(home)
 
 
 def as_page(notebook: Path, page: Path | None = None) -> Path:
