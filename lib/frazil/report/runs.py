@@ -176,7 +176,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
             with suppress(OSError):  # full or read-only
                 write(file.parent, **killed)
         found.append({**run, "folder": file.parent})
-    return sorted(found, key=lambda r: r["began"], reverse=True)
+    return sorted(found, key=lambda r: (r["began"], r["folder"].name), reverse=True)
 
 
 def retain(folder: Path, keep: int) -> list[Path]:
