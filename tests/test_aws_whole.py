@@ -23,6 +23,7 @@ from aws_emulator import REGION, client
 from aws_graph import JOB_FAILED, machine, send, services, waiting
 from frazil.cli import aws_job
 from frazil.config import jars
+from frazil_demo.postgres import EmbeddedPostgres
 from helpers import D, I, U, World
 from lake_reader import lake_rows
 
@@ -168,9 +169,9 @@ def lived(url, tmp_path_factory):
         yield here, first, second
 
 
-def kept(url: str) -> dict[str, bytes]:
-    """The objects that runs left, by name."""
-    s3, prefix = client("s3", url), RUNS.removeprefix("s3://work-bucket/")
+def kept(url: str, place: str = RUNS) -> dict[str, bytes]:
+    """The objects that runs left in a folder, by name."""
+    s3, prefix = client("s3", url), place.removeprefix("s3://work-bucket/")
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket="work-bucket", Prefix=prefix)
     names = [o["Key"] for page in pages for o in page.get("Contents", ())]
     return {n.removeprefix(f"{prefix}/"): s3.get_object(Bucket="work-bucket", Key=n)["Body"].read() for n in names}
@@ -219,3 +220,33 @@ def test_no_run_on_s3_holds_a_secret(lived):
     assert len(found) > 12 and sum(n.endswith(".ipynb") for n in found) >= 4
     assert b"fs.s3a.secret.key" in b"".join(found.values()), "the parameters are shown, with their values hidden"
     assert leaks(found) == []
+
+
+def test_a_job_compares_with_the_source_by_a_login_that_only_secrets_manager_holds(url, tmp_path, monkeypatch):
+    options = {"type": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/lake/catalog.db", "warehouse": f"{tmp_path}/lake/files"}
+    world = World(tmp_path / "workbook", "app", options)
+    world.table("t").load("t", (1, "a"), (2, "b")).loaded().changes("t", U(2, "c"), name="20240101-100000000.csv")
+    params = world.whole_environment(monkeypatch)
+    told = yaml.safe_load((params / "w.yml").read_text())
+    (params / "w.yml").write_text(yaml.safe_dump({**told, "cdc_merge": {"check_source": True}}))
+    runs = "s3://work-bucket/frazil/secret/runs"
+    with EmbeddedPostgres(tmp_path / "postgres") as postgres:
+        with postgres.connect(autocommit=True) as c:
+            c.execute("create table public.t (id bigint primary key, v text)")
+            c.execute("insert into public.t values (1, 'a'), (2, 'other')")
+        login = {"engine": "postgres", "host": "127.0.0.1", "port": postgres.port, "dbname": postgres.database,
+                 "username": postgres.user, "password": postgres.password}  # fmt: skip
+        name = client("secretsmanager", url).create_secret(Name="w/source", SecretString=json.dumps(login))["ARN"]
+        environment = {
+            **os.environ, **aws_emulator.variables(url), "PYTHONPATH": str(LIB), "FRAZIL_PARAMS": str(params),
+            "FRAZIL_MASTER": "local[2]", "SPARK_LOCAL_IP": "127.0.0.1", "FRAZIL_SOURCE_SECRET": name,
+        }  # fmt: skip
+        command = [sys.executable, aws_job.__file__, "--env", "w", "--runs", runs, "--notebook", "02_cdc_merge"]
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400)
+    found = kept(url, runs)
+    (record,) = [json.loads(text) for file, text in found.items() if file.endswith("/run.json")]
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert record["outcome"] == "needs a decision" and "public.t: differs" in record["cause"], record
+    assert dict(lake_rows(options, "app.t")) == {1: "a", 2: "c"}
+    assert postgres.password not in ran.stdout + ran.stderr
+    assert [file for file, text in found.items() if postgres.password.encode() in text] == []
