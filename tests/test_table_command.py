@@ -36,8 +36,9 @@ def test_a_paused_table_stays_as_it_is_until_it_is_resumed(two, capsys):
     said = capsys.readouterr().out
     assert "public.a: paused since 20" in said and "rows are corrected" in said
 
-    (planned,) = [r["action"] for r in plan(two.book()) if r["table"] == "public.a"]
-    assert planned.startswith("paused: since 20") and planned.endswith("frazil table resume public.a")
+    (planned,) = [r for r in plan(two.book()) if r["table"] == "public.a"]
+    assert planned["action"] == "paused" and planned["notes"].startswith("since 20")
+    assert planned["notes"].endswith("frazil table resume public.a")
     done = two.merge()
     assert (done["a"].status, done["b"].status) == ("paused", "merged")
     assert "rows are corrected" in done["a"].note

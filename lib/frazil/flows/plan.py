@@ -92,19 +92,23 @@ def _row(
             one.require_way(one.specs[name])
         require_metadata(book.settings, spec.target, depth=1)
         if idle := still.get(spec.source):
-            return row | {
-                "action": f"paused: {idle['note']}" if "note" in idle else "nothing new", "load": 0, "changes": 0, "batches": 0, "left": 0, "mb": 0.0, "about_s": 0.0,
+            return _noted(row, idle.get("note", "")) | {
+                "action": "paused" if "note" in idle else "nothing new", "load": 0, "changes": 0, "batches": 0, "left": 0, "mb": 0.0, "about_s": 0.0,
                 "position": idle["position"], "schema": "", "impossible": _impossible(book, spec, False), "decision": "",
             }  # fmt: skip
         return row | (_look_at_stream if book.stream else _look)(books, book, name, policy, samples)
     except PausedError as e:
-        return row | {"action": f"paused: {e.note}", "decision": ""}
+        return _noted(row, e.note) | {"action": "paused", "decision": ""}
     except FrazilError as e:
         return row | {"action": "stops", "decision": f"{e.problem}; {e.cure}"}
     except Exception as e:
         if (trouble := explained(e, book.settings, spec.target)) is None:
             raise
         return row | {"action": "stops", "decision": f"{trouble.problem}; {trouble.cure}"}
+
+
+def _noted(row: dict[str, Any], note: str) -> dict[str, Any]:
+    return row | {"notes": "; ".join(filter(None, (row["notes"], note)))}
 
 
 def _samples(book: Workbook, newest: int = 30) -> Samples:
