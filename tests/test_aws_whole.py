@@ -225,7 +225,7 @@ def test_no_run_on_s3_holds_a_secret(lived):
 def test_a_job_compares_with_the_source_by_a_login_that_only_secrets_manager_holds(url, tmp_path, monkeypatch):
     options = {"type": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/lake/catalog.db", "warehouse": f"{tmp_path}/lake/files"}
     world = World(tmp_path / "workbook", "app", options)
-    world.table("t").load("t", (1, "a"), (2, "b")).loaded().changes("t", U(2, "c"), name="20240101-100000000.csv")
+    world.table("t").load("t", (1, "a"), (2, "b")).changes("t", U(2, "c"), name="20240101-100000000.csv")
     params = world.whole_environment(monkeypatch)
     told = yaml.safe_load((params / "w.yml").read_text())
     (params / "w.yml").write_text(yaml.safe_dump({**told, "cdc_merge": {"check_source": True}}))
@@ -241,11 +241,14 @@ def test_a_job_compares_with_the_source_by_a_login_that_only_secrets_manager_hol
             **os.environ, **aws_emulator.variables(url), "PYTHONPATH": str(LIB), "FRAZIL_PARAMS": str(params),
             "FRAZIL_MASTER": "local[2]", "SPARK_LOCAL_IP": "127.0.0.1", "FRAZIL_SOURCE_SECRET": name,
         }  # fmt: skip
-        command = [sys.executable, aws_job.__file__, "--env", "w", "--runs", runs, "--notebook", "02_cdc_merge"]
-        ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400)
+        for notebook in ("00_setup", "01_full_load", "02_cdc_merge"):
+            command = [sys.executable, aws_job.__file__, "--env", "w", "--runs", runs, "--notebook", notebook]
+            ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400)
+            assert ran.returncode == 0, ran.stdout + ran.stderr
     found = kept(url, runs)
-    (record,) = [json.loads(text) for file, text in found.items() if file.endswith("/run.json")]
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    (record,) = [
+        json.loads(text) for file, text in found.items() if "02_cdc_merge" in file and file.endswith("/run.json")
+    ]
     assert record["outcome"] == "needs a decision" and "public.t: differs" in record["cause"], record
     assert dict(lake_rows(options, "app.t")) == {1: "a", 2: "c"}
     assert postgres.password not in ran.stdout + ran.stderr
