@@ -29,7 +29,6 @@ from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.stored_state import await_files, remember_same
-from frazil.lake.table_pause import require_not_paused
 from frazil.lake.tables import TableState, read_table_state
 from frazil.report.live_status import LiveStatus
 from frazil.results import TableResult
@@ -150,7 +149,7 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int, report: Callable[[Ta
         commit.remove_abandoned_branches(book.spark, name)
     while _may_go_on(book, before, done):
         base = read_table_state(book.spark, name)
-        require_not_paused(base.paused, spec.source)
+        base.require_not_paused(spec.source)
         quarantine.settle_leftovers(book, spec, base)
         there, waiting = _listed(book, spec, base, first=not done.counts)
         end = end or (waiting[-1].name if waiting else "")

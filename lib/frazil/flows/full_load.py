@@ -40,7 +40,6 @@ from frazil.lake import commit, jvm
 from frazil.lake.commit import Commit
 from frazil.lake.stored_state import Update, remember_same
 from frazil.lake.table_checks import COLUMNS, OtherWriterError, duplicates
-from frazil.lake.table_pause import require_not_paused
 from frazil.lake.tables import LOAD, RolledBackError, TableError, TableState, columns_of, load_of, read_table_state
 from frazil.results import TableResult
 from frazil.source.applied_files import key_of
@@ -91,7 +90,7 @@ def run(book: Workbook) -> list[TableResult]:
         except TableError:
             require_first_files(book, spec, there)
             raise
-        require_not_paused(base.paused, spec.source)
+        base.require_not_paused(spec.source)
         commit.remove_abandoned_branches(book.spark, book.name(spec))
         if waits := _waits(gate, spec, there, action):
             return TableResult(spec.source, "waiting", waits)

@@ -25,7 +25,7 @@ from frazil.flows.stream_check import begin_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog, stored_state
 from frazil.lake.storage_errors import require_metadata
-from frazil.lake.table_pause import PAUSED, PausedError, require_not_paused
+from frazil.lake.table_pause import PAUSED, PausedError, paused
 from frazil.lake.tables import LOAD, TableState
 from frazil.source.file_names import moment
 
@@ -78,7 +78,8 @@ def state_of(
     spec.require_sound()
     require_metadata(book.settings, spec.target, depth=1)
     table = pyiceberg_catalog.get_table(catalog, spec.target)
-    require_not_paused(table.properties.get(PAUSED), spec.source)
+    if why := table.properties.get(PAUSED):
+        raise paused(why, spec.source)
     position = pyiceberg_catalog.position_of(table, book.name(spec))
     if book.stream:
         return position, *_messages_after(book, spec, position, retention)

@@ -31,7 +31,7 @@ from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, tables
 from frazil.lake.lane_choice import Costs
 from frazil.lake.storage_errors import explained, require_metadata
-from frazil.lake.table_pause import PausedError, require_not_paused
+from frazil.lake.table_pause import PausedError
 from frazil.source.applied_files import AppliedFiles
 
 
@@ -146,7 +146,8 @@ def _look(books: list[Workbook], book: Workbook, table: str, on_changed_load: st
     spec, loads = book.specs[table], books[0]
     name, exists = book.name(spec), book.exists(spec)
     base = tables.read_table_state(book.spark, name) if exists else None
-    require_not_paused(base and base.paused, table)
+    if base:
+        base.require_not_paused(table)
     position = base.position if base else Position()
     state = State(name, spec.source, position, base.stored if base else "", base.record if base else AppliedFiles())
     there, _ = with_known_loads(book.objects(spec), state)
@@ -216,7 +217,8 @@ def _look_at_stream(
     spec = book.specs[table]
     name, exists = book.name(spec), book.exists(spec)
     base = tables.read_table_state(book.spark, name) if exists else None
-    require_not_paused(base and base.paused, table)
+    if base:
+        base.require_not_paused(table)
     position = base.position if base else Position()
     book.topic(spec)  # raises where the mappings name a topic that is not read
     if position.loaded:

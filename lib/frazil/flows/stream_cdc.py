@@ -49,7 +49,6 @@ from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.schema_evolution import columns_in_metadata
-from frazil.lake.table_pause import require_not_paused
 from frazil.lake.tables import TableState, read_table_state
 from frazil.report.live_status import LiveStatus
 from frazil.results import TableResult
@@ -146,7 +145,7 @@ class _Run:
         if spec.source not in self.base:
             commit.remove_abandoned_branches(self.book.spark, name)
         base = self.base[spec.source] = read_table_state(self.book.spark, name)
-        require_not_paused(base.paused, spec.source)
+        base.require_not_paused(spec.source)
         quarantine.settle_leftovers(self.book, spec, base)
         if not base.position.loaded:
             return TableResult(spec.source, "waiting", f"changes wait until {WAITS}")

@@ -28,7 +28,6 @@ from frazil.flows.tasks_or_driver import in_tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, merge
 from frazil.lake.table_checks import COLUMNS, OtherWriterError
-from frazil.lake.table_pause import require_not_paused
 from frazil.lake.tables import TableState, columns_of, read_table_state
 from frazil.report import latency
 from frazil.results import TableResult
@@ -69,7 +68,7 @@ class _Load:
                 raise
             self.changed[spec.source] = error
             base = read_table_state(self.book.spark, self.book.name(spec), checked=False)
-        require_not_paused(base.paused, spec.source)
+        base.require_not_paused(spec.source)
         if again and (names := recreated(base.position.stream_ids, self.retention.stream_ids)):
             base = replace(base, position=_without(base.position, names))
         self.base[spec.source] = base

@@ -23,10 +23,9 @@ class PausedError(FrazilError):
         return f"{self.problem.partition(': paused ')[2]}; {self.cure}"
 
 
-def require_not_paused(paused: str | None, source: str) -> None:
-    """Raise PausedError if the property has a value; `source` is the source table's name."""
-    if paused:
-        raise PausedError(f"{source}: paused {paused}", f"frazil table resume {source}")
+def paused(text: str, source: str) -> PausedError:
+    """Return the error about a paused table, by the property's value and the source table's name."""
+    return PausedError(f"{source}: paused {text}", f"frazil table resume {source}")
 
 
 def pause(table: jvm.JavaTable, why: str) -> str:
