@@ -391,6 +391,8 @@ TEXT_ONLY = {
 
 
 ELSEWHERE = {
+    "table_pause: paused": "the table is resumed; see test_table_command",
+    "table: does not exist": "nothing is there that could be paused; see test_table_command",
     "field_roles: may be the source's own or the one of that name that DMS adds": "the rule renames one; see test_columns_by_place",
     "field_roles: and nothing shows which one is meant": "the file is written again; see test_columns_by_place",
     "field_roles: has the name of a before-image column": "the rule renames it; see test_columns_by_place",

