@@ -167,7 +167,7 @@ def _ingest(source: Path, form: str, stream: str, catalog_options: dict) -> Work
         return book("cdc_merge")
 
 
-OFTEN = ("csv_headerless", "csv_with_header", "csv_transactions", "csv_date_folders", "parquet")
+OFTEN = ("csv_headerless", "csv_with_header", "csv_transactions", "parquet", "csv_inserts_and_updates")
 """Forms that are tried each time; `make test-slow` tries the others."""
 
 
@@ -196,7 +196,7 @@ def test_every_parquet_form_ends_like_text_but_for_times_that_dms_cuts_to_millis
         assert tables[0].exceptAll(tables[1]).take(1) == []
 
 
-@pytest.mark.parametrize("form", NARROWED)
+@pytest.mark.parametrize("form", forms(NARROWED))
 def test_a_form_that_leaves_operations_out_ends_as_those_it_kept_say(source, ingested, form):
     """Every update or delete that DMS does not write is missing from the table, and nothing else."""
     book, left_out = ingested(form), 0
