@@ -58,6 +58,8 @@ def test_a_paused_table_is_not_late_and_is_named(two, capsys, monkeypatch):
     capsys.readouterr()
     main(["check", "--env", "w", "--json"])
     facts = json.loads(capsys.readouterr().out)
+    main(["check", "--env", "w"])
+    assert capsys.readouterr().out.startswith("public.a: paused since 20")
     assert facts["paused"].keys() == {"public.a"}
     assert {b.split(":")[0] for b in facts["breaches"]} & {"public.a", "public.b"} == {"public.b"}
 

@@ -39,8 +39,10 @@ def main(options: argparse.Namespace) -> int:
     else:
         end_trouble(operate)
         if not options.quiet and not options.json:
-            lines = [f"{options.env}: all is well", *(f"{table}: paused {why}" for table, why in paused.items())]
-            print("\n".join(lines))
+            print(f"{options.env}: all is well")
+    if not options.quiet and not options.json:
+        for table, why in paused.items():
+            print(f"{table}: paused {why}")
     monitor.write_metrics(operate, lambda: (found, tables))
     return runs.BREACH if found else runs.OK
 
