@@ -1,14 +1,12 @@
 """Scheduled runs: how they end, what they leave behind, and what they report when something is wrong."""
 
 import html
-import http.server
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +24,7 @@ from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
 from frazil.report import notebook_output, runs
 from frazil.results import TableResult, TablesFailedError
+from monitored_world import Receiver
 
 ROOT = Path(__file__).parent.parent
 
@@ -392,31 +391,19 @@ def test_check_tells_each_breach_in_a_line_and_calls_the_hooks(tmp_path, place, 
     made = Path(shutil.copytree(place, tmp_path / "copy", copy_function=shutil.copy2))
     monkeypatch.setenv("FRAZIL_PARAMS", str(place / "params"))
     assert main(["check", "--env", "demo"]) == runs.OK, capsys.readouterr().err
-    heard = []
-
-    class Hear(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            heard.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-
-    server = http.server.HTTPServer(("127.0.0.1", 0), Hear)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    add_operate(made, webhook=f"http://127.0.0.1:{server.server_port}/", table_max_lag_s={"app.visit": "1"}, max_run_age_s=0.0)  # fmt: skip
+    receiver = Receiver(204)
+    add_operate(made, webhook=f"{receiver.url}/", table_max_lag_s={"app.visit": "1"}, max_run_age_s=0.0)  # fmt: skip
     params = made / "params/demo.yml"
     text = params.read_text().replace("jdbc:sqlite:lake", f"jdbc:sqlite:{place}/lake")
     params.write_text(text.replace("warehouse: lake", f"warehouse: {place}/lake"))
     (made / "s3/app/visit/20260301-090000000.csv").write_text("", encoding="utf-8")
     monkeypatch.setenv("FRAZIL_PARAMS", str(made / "params"))
-    assert main(["check", "--env", "demo"]) == runs.BREACH
-    server.shutdown()
+    with receiver:
+        assert main(["check", "--env", "demo"]) == runs.BREACH
     told = capsys.readouterr().err.splitlines()
     assert len([line for line in told if line.startswith("app.visit: 1 file(s) pending")]) == 1
     assert len([line for line in told if line.startswith("runs: 02_cdc_merge last succeeded")]) == 1
-    assert heard[0]["breaches"] == told
+    assert json.loads(receiver.heard[0][1])["breaches"] == told
 
 
 def test_a_catalog_that_cannot_be_read_is_told_in_a_line_and_left_to_spark(tmp_path, monkeypatch, capsys):

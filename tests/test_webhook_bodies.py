@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import http.server
 import json
-import threading
 
 import pytest
 
@@ -13,6 +11,7 @@ from frazil.cli import webhook_bodies
 from frazil.cli.hooks import call_hooks, end_trouble
 from frazil.cli.webhook_bodies import PAGERDUTY_SUMMARY, SLACK_TEXT, TEAMS_TEXT, request_of, service_of
 from frazil.config.settings import OperateSettings
+from monitored_world import Receiver
 
 FAILED = {
     "notebook": "02_cdc_merge", "env": "prod", "outcome": "some tables failed",
@@ -108,31 +107,18 @@ def test_a_message_that_is_too_long_is_cut_and_says_by_how_many_lines():
 
 
 def test_hooks_post_the_message_and_secrets_are_not_in_it(monkeypatch, capsys):
-    heard = []
-
-    class Hear(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            heard.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-
-    server = http.server.HTTPServer(("127.0.0.1", 0), Hear)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    operate = OperateSettings(
-        env="prod", webhook=f"pagerduty+http://127.0.0.1:{server.server_port}/v2/enqueue?routing_key=k1"
-    )
     errors.hide(["geheim-geheim"])
-    call_hooks(operate, {**FAILED, "cause": "https://u:geheim-geheim@host/db refused"})
-    end_trouble(operate)
-    server.shutdown()
-    server.server_close()
+    with Receiver(204) as receiver:
+        address = receiver.url.replace("http", "pagerduty+http")
+        operate = OperateSettings(env="prod", webhook=f"{address}/v2/enqueue?routing_key=k1")
+        call_hooks(operate, {**FAILED, "cause": "https://u:geheim-geheim@host/db refused"})
+        end_trouble(operate)
+    heard = [(path, json.loads(body)) for path, body in receiver.heard]
     assert [(path, body["event_action"]) for path, body in heard] == [
         ("/v2/enqueue", "trigger"),
         ("/v2/enqueue", "resolve"),
     ]
     assert "geheim" not in json.dumps(heard)
     call_hooks(operate, FAILED)  # nobody listens
-    assert capsys.readouterr().err.startswith("webhook: ") and "k1" not in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert told.startswith("webhook: ") and "k1" not in told

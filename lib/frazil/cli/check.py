@@ -135,7 +135,7 @@ def _stale(book: Workbook, operate: OperateSettings) -> list[str]:
     folder: Path = book.folder
     ended = [r for r in runs.read(folder) if r["notebook"].endswith("cdc_merge") and r["outcome"] != "running"]
     lines = []
-    if ended and 0 < runs.EXIT_CODES[ended[0]["outcome"]] < runs.NOTHING:
+    if ended and runs.is_bad(ended[0]["outcome"]):
         lines.append(f"last run: {ended[0]['outcome']}: {ended[0]['folder']}")
     good = [r for r in ended if r["outcome"] in ("ok", "nothing to do")]
     age = time.time() - good[0]["began"] - good[0].get("seconds", 0) if good else None

@@ -118,7 +118,7 @@ def _datasets(book: Workbook, facts: dict[str, Any]) -> tuple[list[Place], list[
     if not isinstance(book.settings, CdcMergeSettings | FullLoadSettings):
         return [], []
     results = {n: r for n, r in facts.get("tables", {}).items() if n in book.specs}
-    applied = {n: r.get("changes", r.get("rows", 0)) for n, r in results.items()}
+    applied = {n: runs.applied(r) for n, r in results.items()}
     specs = [book.specs[n] for n, rows in applied.items() if rows]
     read = [p for spec in specs for p in _read(book, spec)]
     catalog = pyiceberg_catalog.open_catalog(book.settings) if specs else None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from frazil.cli.terminal import cut, wrapped
+from frazil.cli.terminal import MOST_REMARKS, cut, remarks, safe_lines
 from frazil.config.settings import ParameterError
 from frazil.dms.aws_json import read_endpoint_document
 from frazil.dms.found_files import Found, find
@@ -26,8 +26,8 @@ from frazil.source.file_names import moment
 
 SECONDS = 4.0
 """The time after which nothing more is read."""
-MOST_TABLES, MOST_REMARKS = 40, 12
-"""Maximum number of lines about tables, and about what is wrong."""
+MOST_TABLES = 40
+"""Maximum number of lines about tables."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -64,10 +64,10 @@ def lines(found: Found, guessed: Guesses, seconds: float, path: str) -> Iterator
     """Yield the report, in lines of at most 80 characters."""
     every = [f for t in found.tables.values() for f in (*t.loads, *t.changes)] + list(found.shared)
     size = sum(f.size for f in every)
-    yield from _wrapped(found.root)
+    yield from safe_lines(found.root)
     if not every:
         yield f"nothing that DMS writes is there; {found.others:,} other file(s)"
-        yield from _wrapped("DMS's files are <schema>/<table>/LOAD00000001.csv and <schema>/<table>/<time>.csv")
+        yield from safe_lines("DMS's files are <schema>/<table>/LOAD00000001.csv and <schema>/<table>/<time>.csv")
         return
     yield (
         f"{len(found.tables):,} table(s), {len(every):,} file(s) of DMS, {size / 1e6:,.1f} MB; "
@@ -85,10 +85,6 @@ def lines(found: Found, guessed: Guesses, seconds: float, path: str) -> Iterator
     yield from _next(found, guessed, path)
 
 
-def _wrapped(text: str, indent: str = "", more: str = "") -> list[str]:
-    return wrapped(safe(text), indent, more)
-
-
 # --- tables
 
 
@@ -100,7 +96,7 @@ def _tables(found: Found, guessed: Guesses) -> Iterator[str]:
         yield f"and {len(names) - MOST_TABLES:,} smaller tables"
     yield "~: estimated from the files' sizes; ?: unique in the first rows, not proven"
     if newest := max((f.name for t in found.tables.values() for f in t.changes), default=""):
-        yield from _wrapped(_lag(newest, [t.last_commit for t in guessed.tables.values()]))
+        yield from safe_lines(_lag(newest, [t.last_commit for t in guessed.tables.values()]))
 
 
 def _row(name: str, found: Found, table: FoundTable | None) -> dict[str, str]:
@@ -149,7 +145,7 @@ def _columns(guessed: Guesses) -> Iterator[str]:
     yield "columns"
     for table in list(guessed.tables.values())[:MOST_REMARKS]:
         shown = ", ".join(f"{g.name} {g.looks}" if g.is_named else g.looks for g in table.columns)
-        yield from _wrapped(f"{table.source}: {len(table.columns)}: {_cut(shown, 280)}", "  ", "    ")
+        yield from safe_lines(f"{table.source}: {len(table.columns)}: {_cut(shown, 280)}", "  ", "    ")
     if len(guessed.tables) > MOST_REMARKS:
         yield f"  and those of {len(guessed.tables) - MOST_REMARKS:,} more tables"
 
@@ -168,7 +164,7 @@ def _settings(guessed: Guesses) -> Iterator[str]:
         files = f"{len(each)} file(s)" if len(each) > 1 else each[0].file.rpartition("/")[2]
         yield f"  {verdict:<13}{_cut(setting, 24):<24} {_cut(value, 14):<14} {_cut(files, 24)}"
         if verdict == _VERDICTS[0]:
-            yield from _wrapped(f"{each[0].file}: {each[0].evidence}; stated: {each[0].stated!r}", "      ")
+            yield from safe_lines(f"{each[0].file}: {each[0].evidence}; stated: {each[0].stated!r}", "      ")
 
 
 _VERDICTS = ("contradicted", "proven", "likely")
@@ -216,15 +212,9 @@ def _missing(found: Found, guessed: Guesses) -> Iterator[str]:
         lacks.append("old keys (rule add-before-image-columns): without them an update of a key leaves the old row")
     if "CsvNullValue" in guessed.settings and guessed.proposed_null is None:
         lacks.append("CsvNullValue: no file shows how a null is written")
-    every = {"wrong or odd": wrong, "not shown by the files": lacks, "to confirm": list(unsure(guessed).values())}
-    for title, texts in every.items():
-        if texts:
-            yield ""
-            yield title
-            for text in texts[:MOST_REMARKS]:
-                yield from _wrapped(text, "  * ", "    ")
-            if len(texts) > MOST_REMARKS:
-                yield f"  and {len(texts) - MOST_REMARKS:,} more"
+    yield from remarks(
+        {"wrong or odd": wrong, "not shown by the files": lacks, "to confirm": list(unsure(guessed).values())}
+    )
 
 
 def _next(found: Found, guessed: Guesses, path: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC
 
-from frazil.cli.terminal import cut, wrapped
+from frazil.cli.terminal import MOST_REMARKS, cut, remarks, safe_lines
 from frazil.config.timestamps import clock
 from frazil.dms.found_messages import FoundMessages, FoundTable, find_messages
 from frazil.dms.kafka import Kafka
@@ -16,7 +16,7 @@ from frazil.report import runs
 from frazil.report.chart_style import span
 from frazil.report.notebook_output import Grid
 
-MOST_TABLES, MOST_REMARKS = 40, 12
+MOST_TABLES = 40
 
 
 def peek(address: str, seconds: float) -> int:
@@ -30,7 +30,7 @@ def peek(address: str, seconds: float) -> int:
 
 def lines(found: FoundMessages, seconds: float, address: str) -> Iterator[str]:
     """Yield the report."""
-    yield from _wrapped(address)
+    yield from safe_lines(address)
     yield f"{found.partitions:,} partition(s), {found.kept:,} message(s) kept; {found.read:,} read in {seconds:.1f} s"
     if not found.kept:
         yield "it is empty: start the DMS task, or name another topic"
@@ -39,25 +39,15 @@ def lines(found: FoundMessages, seconds: float, address: str) -> Iterator[str]:
         yield "only the first and the newest messages were read: numbers are minimums"
     yield ""
     yield from Grid([_row(name, table, found) for name, table in sorted(found.tables.items())[:MOST_TABLES]]).lines()
-    yield from _wrapped(_times(found))
+    yield from safe_lines(_times(found))
     yield ""
     yield "columns"
     for name, table in sorted(found.tables.items())[:MOST_REMARKS]:
-        yield from _wrapped(f"{name}: {len(table.columns)}: {cut(_columns(table), 280)}", "  ", "    ")
-    for title, texts in _remarks(found).items():
-        if texts:
-            yield from ["", title]
-            for text in texts[:MOST_REMARKS]:
-                yield from _wrapped(text, "  * ", "    ")
-            if len(texts) > MOST_REMARKS:
-                yield f"  and {len(texts) - MOST_REMARKS:,} more"
+        yield from safe_lines(f"{name}: {len(table.columns)}: {cut(_columns(table), 280)}", "  ", "    ")
+    yield from remarks(_remarks(found))
     yield ""
     yield "next"
     yield from _next(found, address)
-
-
-def _wrapped(text: str, indent: str = "", more: str = "") -> list[str]:
-    return wrapped(safe(text), indent, more)
 
 
 def _row(name: str, table: FoundTable, found: FoundMessages) -> dict[str, str | int]:
@@ -68,7 +58,7 @@ def _row(name: str, table: FoundTable, found: FoundMessages) -> dict[str, str | 
         "load": table.operations["load"],
         "changes": changes,
         "an hour": f"~{table.recent * 3600 / seconds:,.0f}" if seconds > 0 and table.recent > 1 else "-",
-        "key": cut(safe(table.name_of_key or "not seen"), 22),
+        "key": cut(safe(", ".join(table.key) or "not seen"), 22),
     }
 
 
@@ -119,7 +109,7 @@ def _next(found: FoundMessages, address: str) -> Iterator[str]:
     yield "    full_load:"
     yield "      stream_start: earliest     # or the time at which DMS's full load began"
     if any(not t.types for t in found.tables.values()):
-        yield from _wrapped(
+        yield from safe_lines(
             "frazil init --env prod --endpoints endpoints.json writes specs from the source database (endpoints.json: what "
             "aws dms describe-endpoints prints)",
             "  ",

@@ -148,7 +148,7 @@ def _ended(operate: OperateSettings, run: RunFolder, facts: dict[str, Any]) -> N
     line += f"; {again}" if (again := runs.restored(tables)) else ""
     line += f"; {lost}, quarantined" if (lost := facts.get("unreadable")) else ""
     line += f"; waiting in the quarantine: {wait}" if (wait := facts.get("waiting")) else ""
-    bad = run.trouble or 0 < runs.EXIT_CODES[facts["outcome"]] < runs.NOTHING
+    bad = run.trouble or runs.is_bad(facts["outcome"])
     print(f"{line}\n{run.where_stored()}", file=sys.stderr if bad else sys.stdout)
     if bad:
         _alarm(operate, run)
@@ -240,8 +240,7 @@ def _papermill(task: Task, run: RunFolder, timeout: float, lock) -> dict[str, An
         "cause": "\n".join(filter(None, (cause, runs.why(record)))),
     }
     tables = (record or {}).get("tables", {})
-    rows = sum(t.get("changes", t.get("rows", 0)) or 0 for t in tables.values() if "status" in t)
-    return {**facts, "tables": tables, "rows": rows}
+    return {**facts, "tables": tables, "rows": runs.applied_rows(tables)}
 
 
 @contextmanager

@@ -35,11 +35,6 @@ class FoundTable:
     recent: int = 0
     """The number of its changes among the newest messages."""
 
-    @property
-    def name_of_key(self) -> str:
-        """The key's columns, as a list."""
-        return ", ".join(self.key)
-
 
 @dataclass
 class FoundMessages:

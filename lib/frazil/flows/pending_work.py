@@ -25,7 +25,7 @@ from frazil.flows.stream_check import begin_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog, stored_state
 from frazil.lake.storage_errors import require_metadata
-from frazil.lake.table_pause import PAUSED, PausedError, paused
+from frazil.lake.table_pause import PAUSED, PausedError, paused_error
 from frazil.lake.tables import LOAD, TableState
 from frazil.source.file_names import moment
 
@@ -79,7 +79,7 @@ def state_of(
     require_metadata(book.settings, spec.target, depth=1)
     table = pyiceberg_catalog.get_table(catalog, spec.target)
     if why := table.properties.get(PAUSED):
-        raise paused(why, spec.source)
+        raise paused_error(why, spec.source)
     position = pyiceberg_catalog.position_of(table, book.name(spec))
     if book.stream:
         return position, *_messages_after(book, spec, position, retention)

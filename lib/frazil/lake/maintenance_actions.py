@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import quantiles
 from typing import TYPE_CHECKING
 
 from frazil.config.settings import MaintenanceSettings, ParameterError
@@ -14,7 +15,6 @@ from frazil.lake import jvm, jvm_rewrite
 from frazil.lake.compaction import compact
 from frazil.lake.kept_snapshots import KeptSnapshots, read_kept_snapshots
 from frazil.lake.retry import is_known_failure, until_committed
-from frazil.lake.tables import require_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +50,7 @@ class Health:
 
 def health(spark: SparkSession, name: str, s: MaintenanceSettings) -> Health:
     """Measure a table from its metadata."""
-    require_table(spark, name)
+    kept = read_kept_snapshots(spark, name)
     files = spark.sql(
         f"""select count_if(content = 0) data_files, count_if(content = 0 and file_size_in_bytes < {s.small_file_mb * (1 << 20):.0f}) small,
                    coalesce(sum(if(content = 0, file_size_in_bytes, 0)), 0) bytes, count_if(content > 0) delete_files,
@@ -58,7 +58,6 @@ def health(spark: SparkSession, name: str, s: MaintenanceSettings) -> Health:
                    coalesce(sum(if(content = 0, record_count, 0)), 0) records, coalesce(sum(if(content > 0, record_count, 0)), 0) deleted
             from {name}.files"""
     ).first()
-    kept = read_kept_snapshots(spark, name)
     table = jvm.load_table(spark, name)
     manifests = jvm_rewrite.manifest_sizes(table)
     sizes = [round(x / 1e6, 3) for x in files.sizes or (0, 0, 0)]
@@ -85,13 +84,10 @@ def health(spark: SparkSession, name: str, s: MaintenanceSettings) -> Health:
 def _commit_p95_s(kept: KeptSnapshots) -> float | None:
     """Return the p95 of the seconds from picked up to committed; None if no snapshot says when its changes were picked up."""
     begun = [(s, json.loads(s.summary.get("frazil.latency") or "{}").get("picked_up")) for s in kept.by_id.values()]
-    seconds = sorted((s.made_ms - picked_up) / 1000 for s, picked_up in begun if picked_up)
-    if not seconds:
-        return None
-    place = 0.95 * (len(seconds) - 1)
-    low = int(place)
-    high = min(low + 1, len(seconds) - 1)
-    return round(seconds[low] + (place - low) * (seconds[high] - seconds[low]), 2)
+    seconds = [(s.made_ms - picked_up) / 1000 for s, picked_up in begun if picked_up]
+    if len(seconds) < 2:
+        return round(seconds[0], 2) if seconds else None
+    return round(quantiles(seconds, n=20, method="inclusive")[-1], 2)
 
 
 def states_to_tag(kept: KeptSnapshots, s: MaintenanceSettings) -> list[tuple[str, int, int]]:

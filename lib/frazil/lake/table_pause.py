@@ -23,7 +23,7 @@ class PausedError(FrazilError):
         return f"{self.problem.partition(': paused ')[2]}; {self.cure}"
 
 
-def paused(text: str, source: str) -> PausedError:
+def paused_error(text: str, source: str) -> PausedError:
     """Return the error about a paused table, by the property's value and the source table's name."""
     return PausedError(f"{source}: paused {text}", f"frazil table resume {source}")
 

@@ -28,7 +28,7 @@ from frazil.lake.table_checks import (
     require_unique_keys,
     to_record,
 )
-from frazil.lake.table_pause import PAUSED, paused
+from frazil.lake.table_pause import PAUSED, paused_error
 from frazil.source.applied_files import AppliedFiles
 
 if TYPE_CHECKING:
@@ -279,7 +279,7 @@ class TableState:
     def require_not_paused(self, source: str) -> None:
         """Raise PausedError if the table is paused; `source` is the source table's name."""
         if self.paused:
-            raise paused(self.paused, source)
+            raise paused_error(self.paused, source)
 
 
 def read_table_state(spark: SparkSession, name: str, checked: bool = True) -> TableState:

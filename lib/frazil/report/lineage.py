@@ -59,7 +59,7 @@ class RunFacts:
             return "START"
         if self.outcome in ("running", "timed out") or (self.outcome == "failed" and self.cause == "stopped"):
             return "ABORT"
-        return "FAIL" if 0 < runs.EXIT_CODES[self.outcome] < runs.NOTHING else "COMPLETE"
+        return "FAIL" if runs.is_bad(self.outcome) else "COMPLETE"
 
 
 def place(location: str) -> Place:

@@ -126,7 +126,7 @@ def _of_runs(ended: list[dict[str, Any]]) -> _Found:
         yield "frazil_last_run_duration_seconds", of, seconds
         yield "frazil_last_run_end_timestamp_seconds", of, run["began"] + (seconds or 0)
         for table, result in run.get("tables", {}).items() if notebook.endswith(_APPLIES) else ():
-            yield "frazil_last_run_applied_rows", {**of, "table": table}, result.get("changes", result.get("rows", 0))
+            yield "frazil_last_run_applied_rows", {**of, "table": table}, runs.applied(result)
             yield "frazil_last_run_bad_rows", {**of, "table": table}, result.get("quarantined", 0)
     for notebook, run in good.items():
         yield "frazil_last_success_timestamp_seconds", {"notebook": notebook}, run["began"] + run.get("seconds", 0)

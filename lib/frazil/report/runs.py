@@ -65,6 +65,21 @@ def outcome_of(record: dict[str, Any] | None, error: str) -> str:
     return "wrong parameters" if error in _WRONG else "needs a decision" if error in _DECISION else "failed"
 
 
+def is_bad(outcome: str) -> bool:
+    """Return whether an outcome is one that somebody should hear of."""
+    return 0 < EXIT_CODES[outcome] < NOTHING
+
+
+def applied(result: dict[str, Any]) -> int:
+    """Return the number of changes, or of rows of a load, that a table's result in a record counts."""
+    return result.get("changes", result.get("rows", 0)) or 0
+
+
+def applied_rows(tables: dict[str, dict[str, Any]]) -> int:
+    """Return the sum of `applied`; tables that were only inspected have no status."""
+    return sum(applied(result) for result in tables.values() if "status" in result)
+
+
 def why(record: dict[str, Any] | None) -> str:
     """Return what a notebook's record says about tables that did not fail but keep the run from being `ok`."""
     tables = [*(record or {}).get("tables", {}).items(), *((c["table"], c) for c in (record or {}).get("compared", ()))]
@@ -113,7 +128,6 @@ def record(home: Path, section: str, facts: dict[str, Any], env: str, began: flo
     """Store and index a notebook's run that `frazil run` did not start; a disk that is full or read-only does not stop it."""
     name = next((n for n in NAMES if n.partition("_")[2] == section), section)
     tables = facts["tables"]
-    rows = sum(t.get("changes", t.get("rows", 0)) or 0 for t in tables.values())
     with suppress(OSError):
         folder = new_folder(home, name)
         write(
@@ -125,7 +139,7 @@ def record(home: Path, section: str, facts: dict[str, Any], env: str, began: flo
             outcome=outcome_of(facts, ""),
             cause=why(facts),
             tables=tables,
-            rows=rows,
+            rows=applied_rows(tables),
             by="a kernel",
         )
         write_index(home)
