@@ -107,6 +107,16 @@ def test_an_environment_that_does_not_exist_ends_the_checks(place, capsys):
     assert "did you mean 'demo'?" in out and "source" not in out
 
 
+def test_without_an_environment_the_machine_is_checked(place, capsys, monkeypatch):
+    monkeypatch.delenv("FRAZIL_ENV", raising=False)
+    code = main(["doctor"])
+    out = capsys.readouterr().out
+    assert code == runs.OK and [line.split(":")[0][2:] for line in out.splitlines()][:3] == ["Python", "Java", "jars"]
+    assert "frazil doctor --env NAME" in out
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    assert main(["doctor"]) == runs.FAILED and "apt-get install openjdk-17" in capsys.readouterr().out
+
+
 def test_s3_is_tried_and_left_as_it_was_and_no_secret_is_shown(place, capsys, monkeypatch):
     boto3 = pytest.importorskip("boto3")
     server = pytest.importorskip("moto.server").ThreadedMotoServer("127.0.0.1", 0)

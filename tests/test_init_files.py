@@ -84,7 +84,10 @@ def test_nothing_is_written_over_and_nothing_without_a_null_token(home, capsys):
     assert init(home, "--null", "NULL", path=source) == runs.OK
     assert "guess: CsvNullValue 'NULL': given by --null" in (home / "params/own.yml").read_text()
     assert init(home, "--null", "NULL", path=source) == runs.EXIT_CODES["wrong parameters"]
-    assert "exists already" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "own.yml exists already" in said and all(
+        f"params/{n}" in said for n in ("own.yml", "own.endpoint.json", "own\n")
+    )
     assert main(["init", "--env", "two", "--from-files", "dms", "--null", ""]) == runs.EXIT_CODES["wrong parameters"]
     assert "but app.person: balance has NULL" in capsys.readouterr().err
 

@@ -14,6 +14,7 @@ from frazil import __version__
 from frazil.cli import commands, main, plan
 from frazil.cli.run import find_notebook
 from frazil.config.settings import ParameterError, resolve
+from frazil.errors import grouped
 from frazil.report import runs
 from test_scheduled_runs import ROOT, ended, frazil, place_of, with_stub
 
@@ -177,8 +178,9 @@ def test_a_remark_that_is_the_same_for_all_tables_is_printed_once(capsys):
     out = capsys.readouterr().out
     assert out.count("no AWS credentials") == 1 and "s3://b/dms/<table>/" in out and all(t in out for t in tables)
     assert "shop.other: decision: shop.other has no key" in out
-    keyless = [{"table": t, "decision": f"{t}.yml: {t} has no key"} for t in tables]
-    assert plan.grouped(keyless, "decision") == {"<table>.yml: <table> has no key": tables}
+    keyless = [(t, f"params/prod/{t.partition('.')[2]}.yml: {t} has no key") for t in tables]
+    assert grouped(keyless) == {"params/prod/<table>.yml: <table> has no key": tables}
+    assert grouped([*keyless, ("a.b", "a.b is large")])["a.b is large"] == ["a.b"]
     assert out.startswith("✘ 8 tables need you to decide") and max(map(len, out.splitlines())) <= 80
 
 

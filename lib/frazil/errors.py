@@ -99,3 +99,18 @@ def nearest(name: str, known) -> str:
 
     close = difflib.get_close_matches(name, [str(k) for k in known], n=1, cutoff=0.6)
     return f"did you mean '{close[0]}'?" if close else "known: " + ", ".join(sorted(str(k) for k in known))
+
+
+def grouped(remarks: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return each remark about a table once, in order, with its tables; without the name if the names alone differ.
+
+    `remarks` are pairs of a table's name and a text, which may contain the name, its folder or the name of its spec.
+    """
+    found: dict[str, list[tuple[str, str]]] = {}
+    for table, text in remarks:
+        common = text
+        for name in (table, table.replace(".", "/", 1)):
+            common = common.replace(name, "<table>")
+        common = common.replace(f"/{table.rpartition('.')[2]}.yml", "/<table>.yml")
+        found.setdefault(common, []).append((table, text))
+    return {common if each[1:] else each[0][1]: [table for table, _ in each] for common, each in found.items()}

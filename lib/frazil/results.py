@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from frazil.errors import FrazilError, Message, safe
+from frazil.errors import FrazilError, Message, grouped, safe
 
 
 @dataclass
@@ -65,6 +65,6 @@ def raise_if_failed(results: list[TableResult]) -> None:
     """Raise TablesFailedError that names every failed table with its cause; do nothing if none failed."""
     failed = [r for r in results if r.failed]
     if failed:
-        named = [(safe(f"{r.table}: "), r.note) for r in failed]
-        causes = "\n".join(note if note.startswith(name) else name + note for name, note in named)
-        raise TablesFailedError(f"{len(failed)} of {len(results)} tables failed", lines=causes.split("\n"))
+        causes = grouped((r.table, r.note.removeprefix(f"{safe(r.table)}: ")) for r in failed)
+        named = "\n".join(f"{safe(', '.join(tables))}: {cause}" for cause, tables in causes.items())
+        raise TablesFailedError(f"{len(failed)} of {len(results)} tables failed", lines=named.split("\n"))

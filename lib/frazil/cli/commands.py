@@ -42,6 +42,8 @@ COMMANDS = {
 
 WITHOUT_ENV = ("peek", "lab", "schema", "bundle")
 """Commands that concern no single environment."""
+ANY_ENV = ("doctor",)
+"""Commands that do less without an environment."""
 
 
 ENV = "FRAZIL_ENV"
@@ -52,6 +54,7 @@ EXAMPLES = {
     "init": ("frazil init --env prod --from-files dms", "frazil init --env prod --endpoints endpoints.json --task task.json"),
     "plan": ("frazil plan --env prod", "frazil plan --env prod --tables shop.orders --wide", "frazil plan --env prod --json"),
     "run": ("frazil run 02 --env prod", "frazil run 01_full_load --env prod -p tables \"[shop.orders]\"", "frazil run 02 --idle-ok && frazil run 04"),
+    "doctor": ("frazil doctor", "frazil doctor --env prod"),
     "check": ("frazil check --env prod --quiet", "frazil check --env prod --json"),
     "runs": ("frazil runs --env prod", "frazil runs --env prod --json"),
     "table": ("frazil table pause shop.orders --env prod --why correction", "frazil table resume shop.orders --env prod", "frazil table reload shop.orders --env prod --yes"),
@@ -82,7 +85,10 @@ def _parser(argv: list[str]) -> argparse.ArgumentParser:
             if name not in WITHOUT_ENV:
                 env = os.environ.get(ENV)
                 one.add_argument(
-                    "--env", required=not env, default=env, help="names the environment file params/ENV.yml"
+                    "--env",
+                    required=not env and name not in ANY_ENV,
+                    default=env,
+                    help="names the environment file params/ENV.yml",
                 )
             importlib.import_module(f"frazil.cli.{name}").add(one)
     return parser

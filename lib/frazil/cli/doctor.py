@@ -50,8 +50,14 @@ def main(options: argparse.Namespace) -> int:
         except Exception as e:  # a driver has errors of its own
             failed += 1
             print("\n".join(_failure(name, e)))
-    print(f"{failed} of the checks failed" if failed else f"{options.env}: all that a run needs is there")
+    print(f"{failed} of the checks failed" if failed else _all_there(options.env))
     return runs.FAILED if failed else runs.OK
+
+
+def _all_there(env: str | None) -> str:
+    if env:
+        return f"{env}: all that a run needs is there"
+    return "ready for an environment; frazil doctor --env NAME also checks its parameters, source, catalog and rights"
 
 
 def _failure(name: str, error: Exception) -> list[str]:
@@ -62,12 +68,14 @@ def _failure(name: str, error: Exception) -> list[str]:
     return [*lines, *wrapped(f"  cure: {cure}", more="        ")] if cure else lines
 
 
-def _checks(env: str, book: list[Workbook]) -> Iterator[tuple[str, Callable[[], str]]]:
+def _checks(env: str | None, book: list[Workbook]) -> Iterator[tuple[str, Callable[[], str]]]:
     """Yield each check's name and function, which returns what it found; without parameters those that need none."""
     yield "Python", _packages
     yield "Java", _java
-    yield "parameters", lambda: _parameters(env, book)
+    if env:
+        yield "parameters", lambda: _parameters(env, book)
     if not book:
+        yield "jars", lambda: _jars(Settings(env="", root="."))
         return
     b, settings = book[0], book[0].settings
     warehouse = settings.catalog_options.get("warehouse", "")

@@ -25,6 +25,7 @@ from frazil.dms.aws_json import read_endpoint_document, read_json, stream_addres
 from frazil.dms.endpoint import endpoint_from
 from frazil.dms.mappings import Mappings, read_mappings
 from frazil.dms.settings_lint import LOSS, lint
+from frazil.errors import grouped
 from frazil.flows.source_catalog import CatalogTable, read_catalog
 from frazil.report import runs
 
@@ -33,6 +34,8 @@ NEW_TARGET: dict[str, Any] = {"S3Settings": {
     "TimestampColumnName": "dms_commit_ts", "CdcMaxBatchInterval": 60, "CdcMinFileSize": 32000,
 }}  # fmt: skip
 """Settings of an S3 target that lose nothing: columns are named, nulls differ from empty texts, commits have their time."""
+
+NO_KEY = "no primary key: set key or without_key in its spec"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -170,7 +173,10 @@ def _task(options: argparse.Namespace, mappings: Mappings, specs: dict[str, Cata
 def _write(files: dict[str, str], params: Path) -> None:
     """Write the files into the folder, or none of them if one exists already."""
     if there := [name for name in files if (params / name).exists()]:
-        raise ParameterError(f"{params / there[0]} exists already", "give --env another name, or move it away")
+        all_of_it = ", ".join(dict.fromkeys(str(params / name.partition("/")[0]) for name in there))
+        raise ParameterError(
+            f"{params / there[0]} exists already", f"give --env another name, or move away: {all_of_it}"
+        )
     for name, text in files.items():
         (params / name).parent.mkdir(parents=True, exist_ok=True)
         (params / name).write_text(text, encoding="utf-8")
@@ -188,9 +194,8 @@ def _say_losses(target: _Target, mappings: Mappings, specs: dict[str, CatalogTab
 
 def _say_without_key(specs: dict[str, CatalogTable]) -> None:
     """Print the tables whose key or policy the user must set."""
-    for name, t in specs.items():
-        if not t.key:
-            print(f"{name}: no primary key: set key or without_key in its spec", file=sys.stderr)
+    for text, tables in grouped((name, NO_KEY) for name, t in specs.items() if not t.key).items():
+        print(f"{', '.join(tables)}: {text}", file=sys.stderr)
 
 
 def _say_what_is_next(options: argparse.Namespace, target: _Target, params: Path) -> None:

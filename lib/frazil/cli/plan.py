@@ -11,6 +11,7 @@ from frazil.cli.hooks import call_hooks
 from frazil.cli.terminal import cut, wrapped
 from frazil.config.query_engines import explained
 from frazil.config.settings import resolve
+from frazil.errors import grouped
 from frazil.flows import pending_work
 from frazil.flows.plan import DecisionNeededError, plan, require_no_decision
 from frazil.flows.workbook import Workbook
@@ -63,7 +64,7 @@ def _print(rows: list[dict[str, Any]], wide: bool) -> None:
     else:
         print(Grid([_short(row) for row in rows]))
     for word in REMARKS if wide else (*REMARKS, "schema"):
-        for text, tables in grouped(rows, word).items():
+        for text, tables in grouped(notebook_output.remarks(rows, word)).items():
             line = f"{', '.join(tables)}: {word}: {text}"
             print(line if wide else "\n".join(wrapped(line, more="  ")))
 
@@ -73,16 +74,3 @@ def _short(row: dict[str, Any]) -> dict[str, Any]:
     files = (row.get("load") or 0) + (row.get("changes") or 0)
     cells = {"table": cut(row["table"], 26), "action": cut(str(row.get("action", "")), 28)}
     return {**cells, "pending": files, "mb": round(row.get("mb") or 0, 1), "about_s": row.get("about_s")}
-
-
-def grouped(rows: list[dict[str, Any]], word: str) -> dict[str, list[str]]:
-    """Return each remark with its tables; texts that differ in the table's name or folder alone are one, without the name."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    for row in rows:
-        source = row["table"]
-        cell = str(row.get(word) or "")
-        for text in cell.split("; ") if word == "impossible" else [cell]:
-            if text:
-                common = text.replace(source, "<table>").replace(source.replace(".", "/", 1), "<table>")
-                found.setdefault(common, []).append((source, text))
-    return {common if len(each) > 1 else each[0][1]: [source for source, _ in each] for common, each in found.items()}

@@ -529,7 +529,7 @@ def _environment(env: str) -> tuple[Path, dict[str, dict]]:
     file = find_params() / f"{env}.yml"
     if not file.is_file():
         known = [f.stem for f in file.parent.glob("*.yml")]
-        raise ParameterError(f"no environment file {file}", nearest(env, known))
+        raise ParameterError(f"no environment file {file}", f"{nearest(env, known)}; frazil init writes a new one")
     try:
         sections = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
     except yaml.YAMLError as e:

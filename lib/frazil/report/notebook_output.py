@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from frazil.errors import Message, safe, safe_facts
+from frazil.errors import Message, grouped, safe, safe_facts
 from frazil.report.render import render
 
 if TYPE_CHECKING:
@@ -222,15 +222,11 @@ def _sum(rows: Sequence[dict[str, Any]], name: str) -> float:
     return sum(r.get(name) or 0 for r in rows)
 
 
-def shared(rows: Sequence[dict[str, Any]], column: str) -> dict[str, list[str]]:
-    """Return each text in a column, in order, with the tables that have it."""
-    found: dict[str, list[str]] = {}
-    for row in rows:
-        cell = str(row.get(column) or "")
-        for text in cell.split("; ") if column == "impossible" else [cell]:
-            if text:
-                found.setdefault(text.replace(f" for {row['table']}:", ":"), []).append(row["table"])
-    return found
+def remarks(rows: Sequence[dict[str, Any]], column: str) -> list[tuple[str, str]]:
+    """Return the tables and texts of a column of a plan; `impossible` has several in one cell."""
+    cells = [(row["table"], str(row.get(column) or "")) for row in rows]
+    several = column == "impossible"
+    return [(table, text) for table, cell in cells for text in (cell.split("; ") if several else [cell]) if text]
 
 
 def plan(rows: Sequence[dict[str, Any]], *columns: str) -> Summary:
@@ -264,14 +260,14 @@ def plan(rows: Sequence[dict[str, Any]], *columns: str) -> Summary:
         columns = (*columns, "notes")
     size = _sum(rows, "mb")
     verdict = "; ".join(parts) + (f"; {size:,.1f} MB to read" if size >= 0.1 else "") or "nothing to do"
-    several = {text: tables for text, tables in shared(rows, "impossible").items() if len(tables) > 1}
+    texts = grouped(remarks(rows, "impossible"))
+    several = {text: tables for text, tables in texts.items() if len(tables) > 1}
+    single = [(tables[0], text) for text, tables in texts.items() if text not in several]
     lines = [f"impossible: {text} ({', '.join(tables)})" for text, tables in several.items()]
     verdict = Message("\n".join(map(safe, [verdict, *lines])))
     worst, each = next((x for x in (BAD, CARE, GOOD) if levels[x]), STILL), iter([level(row) for row in rows])
-    shown = [
-        {**row, "impossible": "; ".join(t for t in shared([row], "impossible") if t not in several)} if several else row
-        for row in rows
-    ]
+    left = {row["table"]: "; ".join(t for table, t in single if table == row["table"]) for row in rows}
+    shown = [{**row, "impossible": left[row["table"]]} if several else row for row in rows]
     return Summary(worst, verdict, shown, columns, lambda row: next(each))
 
 
