@@ -166,7 +166,9 @@ def test_a_table_that_fails_and_one_that_needs_a_decision_have_codes_of_their_ow
     load.write_text(
         "".join(load.read_text(encoding="utf-8").splitlines(keepends=True)[1:]), encoding="utf-8"
     )  # DMS loaded again
-    (made / "s3/app/visit/20261001-000000000.csv").write_text("X,nonsense\n", encoding="utf-8")
+    changes = made / "s3/app/visit/20260301-080103000.csv"
+    head = changes.read_text(encoding="utf-8").splitlines()[0]
+    (changes.parent / "20261001-000000000.csv").write_text(f"{head}\nX,nonsense\n", encoding="utf-8")
     loading, merging = (frazil(made, "run", n, "--env", "demo") for n in ("01_full_load", "02_cdc_merge"))
     code, out = ended(loading)
     assert code == runs.DECISION, out
