@@ -407,9 +407,9 @@ def test_the_explore_notebook_shows_all_beside_a_running_ingest_and_can_write_no
     for statement in (f"INSERT INTO {name} VALUES (99, 'no')", f"ALTER TABLE {name} CREATE TAG mine", f"DROP TABLE {name}", "CREATE NAMESPACE lake.mine"):  # fmt: skip
         (refused,) = errors(looking.run(f"book.spark.sql({statement!r})"))
         assert re.search("read.?only", refused, re.I), f"{refused[:1500]} … {refused[-500:]}"
-    (wrong,) = errors(looking.run('trace.key_history(book, "public.tt", ["1"])'))
+    (wrong,) = errors(looking.run('row_history.key_history(book, "public.tt", ["1"])'))
     assert wrong.splitlines() == ["ExploreError: no table 'public.tt'", "  cure: did you mean 'public.t'?"]
-    assert "Traceback" in (world.root / "runs/test/frazil.log").read_text()
+    assert "Traceback" in (world.root / "runs/demo/frazil.log").read_text()
 
 
 @pytest.mark.spark
