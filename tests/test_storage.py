@@ -455,7 +455,7 @@ def story(world: World, lane: str) -> dict:
         "recent": stored["recent"],
         "commits": len(world.history("t")),
         "without_spark": seen.last,
-        "kept": kept.status,
+        "kept": kept.status if kept.status != "failed" else kept.note,
         "lane": lane in {s.summary().get("frazil.lane") for s in world.history("t")},
         **stops(world, lane),
     }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from frazil.config.settings import ParameterError
+from frazil.config.settings import ParameterError, Settings
 from frazil.config.validation import checked
 from frazil.config.warehouse_entries import ENGINES, WarehouseEntries
 from frazil.config.warehouses import Warehouse
@@ -244,6 +244,34 @@ def test_the_files_of_trino_and_pyiceberg_are_these():
             "catalog.analytics.s3.region": "eu-west-1", "catalog.analytics.glue.id": "123456789012",
         }
     }  # fmt: skip
+
+
+LAKES = {
+    "sqlite": {"type": "jdbc", "uri": "jdbc:sqlite:runs/l/catalog.db", "warehouse": "runs/l/warehouse"},
+    "rest": {"type": "rest", "uri": "https://lake.example/api", "warehouse": "main"},
+    "hive": {"type": "hive", "uri": "thrift://h:9083"},
+}
+IN_THE_FILE = {
+    ("trino", "rest"): {"iceberg.catalog.type": "rest", "iceberg.rest-catalog.uri": "https://lake.example/api", "iceberg.rest-catalog.warehouse": "main"},
+    ("pyiceberg", "rest"): {"catalog.a.type": "rest", "catalog.a.uri": "https://lake.example/api", "catalog.a.warehouse": "main"},
+    ("pyiceberg", "sqlite"): {"catalog.a.type": "sql", "catalog.a.uri": "sqlite:////w/runs/l/catalog.db", "catalog.a.warehouse": "/w/runs/l/warehouse"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["trino", "pyiceberg"])
+@pytest.mark.parametrize("lake", LAKES)
+def test_a_configuration_file_names_the_catalog_that_the_lake_has(kind, lake):
+    entries = checked(WarehouseEntries, {"engine": kind, "database": "a"}, "test", ParameterError)
+    w = Warehouse("wh", "prod", entries, Settings(env="prod", root="/w", catalog_options=LAKES[lake]))
+    wanted = IN_THE_FILE.get((kind, lake))
+    if wanted is None:
+        with pytest.raises(WarehouseError, match="cannot read a lake whose catalog is of type") as e:
+            apply.checked(w, [ORDERS])
+        assert "Glue or a REST catalog" in e.value.cure
+        return
+    apply.checked(w, [ORDERS])
+    (properties,) = family(w).files(w).values()
+    assert wanted.items() <= properties.items() and not any("glue" in n for n in properties)
 
 
 @pytest.mark.parametrize("name", ['or"ders', "or'ders", "or`ders", "or;DROP TABLE x--"])

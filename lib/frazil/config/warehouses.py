@@ -20,6 +20,13 @@ class Warehouse:
     name: str
     env: str
     entries: WarehouseEntries = field(repr=False)
+    lake: Settings | None = field(default=None, repr=False)
+    """The settings with the lake's catalog; left out: it is in Glue."""
+
+    @property
+    def catalog_kind(self) -> str:
+        """The type of the lake's catalog, such as `glue`, `rest` or `jdbc`."""
+        return self.lake.catalog_kind if self.lake else "glue"
 
     @property
     def prefix(self) -> str:
@@ -48,4 +55,4 @@ def declared(settings: Settings) -> dict[str, Warehouse]:
     except (ParameterError, FileNotFoundError):
         return {}
     section = _section(str(file), (stat.st_mtime_ns, stat.st_size))
-    return {name: Warehouse(name, settings.env, entries) for name, entries in section.items()}
+    return {name: Warehouse(name, settings.env, entries, settings) for name, entries in section.items()}

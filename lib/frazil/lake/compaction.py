@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 FILE_GROUP = "frazil.slice"
 ATTEMPTS = 3
+ANY_DELETED = 1e-9
+"""The share that stands for 0 in Iceberg's procedure, which refuses that."""
 """Times to try to commit a file group against ingestion; after that it waits for the next run."""
 MOST_AT_ONCE = 8
 """Limit of file groups that are rewritten at the same time: this process plans and commits them one after the other."""
@@ -177,7 +179,7 @@ def _by_iceberg(job: Job, table: jvm.JavaTable, began: float) -> dict[str, float
     s = job.settings
     options = {
         "target-file-size-bytes": s.target_file_mb << 20, "max-file-group-size-bytes": s.target_file_mb << 20,
-        "min-input-files": 2, "delete-ratio-threshold": s.max_deleted_share, "partial-progress.enabled": "true",
+        "min-input-files": 2, "delete-ratio-threshold": max(s.max_deleted_share, ANY_DELETED), "partial-progress.enabled": "true",
         "max-concurrent-file-group-rewrites": at_once(job.spark, table),
     }  # fmt: skip
     given = ", ".join(f"'{name}', '{value}'" for name, value in options.items())

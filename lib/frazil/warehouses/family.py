@@ -74,12 +74,25 @@ class Served:
 def family(w: Warehouse) -> ModuleType:
     """Return the module of a warehouse's kind; raise WarehouseError for entries that are missing."""
     module = importlib.import_module(f"frazil.warehouses.{w.entries.engine}")
-    if lacking := [n for n in module.NEEDS if not getattr(w.entries, n)]:
+    require_entries(w, module.NEEDS)
+    return module
+
+
+def require_entries(w: Warehouse, names: Sequence[str]) -> None:
+    """Raise WarehouseError for entries that are missing."""
+    if lacking := [n for n in names if not getattr(w.entries, n)]:
         raise WarehouseError(
             f"warehouse '{w.name}' ({w.entries.engine}) lacks {', '.join(lacking)}",
             f"add it to the section `warehouses` of params/{w.env}.yml",
         )
-    return module
+
+
+def unreadable(w: Warehouse) -> WarehouseError:
+    """Return the error for a lake whose catalog the warehouse cannot read."""
+    return WarehouseError(
+        f"warehouse '{w.name}': {w.entries.engine} cannot read a lake whose catalog is of type '{w.catalog_kind}'",
+        f"have the lake in Glue or a REST catalog (catalog_options in params/{w.env}.yml), or take this warehouse out",
+    )
 
 
 def makes_nothing(w: Warehouse, tables: Sequence[LakeTable]) -> list[Made]:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
+from frazil.config.paths import sqlite_url
 from frazil.config.warehouses import Warehouse
-from frazil.warehouses.family import LakeTable, makes_nothing, reads_the_catalog, shows_nothing, unknown
+from frazil.warehouses.family import (
+    LakeTable,
+    makes_nothing,
+    reads_the_catalog,
+    require_entries,
+    shows_nothing,
+    unknown,
+    unreadable,
+)
 
-NEEDS = ("database", "region")
+NEEDS = ("database",)
 DRIVER = ""
+SQLITE = "jdbc:sqlite:"
 made = makes_nothing
 refresh = reads_the_catalog
 read_back = shows_nothing
@@ -18,14 +29,34 @@ served = unknown
 def cloud_steps(w: Warehouse, tables: Sequence[LakeTable]) -> list[str]:
     """Return how a table is read."""
     first = tables[0].target if tables else "shop.orders"
+    role = "; the AWS role: glue:GetDatabase, GetTable, and s3:GetObject on the lake" * (w.catalog_kind == "glue")
     return [
-        "copy the entry into ~/.pyiceberg.yaml; the AWS role: glue:GetDatabase, GetTable, and s3:GetObject on the lake",
+        f"copy the entry into ~/.pyiceberg.yaml{role}",
         f'pyiceberg.catalog.load_catalog("{w.entries.database}").load_table("{first}").scan().to_arrow()',
     ]
 
 
 def files(w: Warehouse) -> dict[str, dict[str, str]]:
     """Return the entry of the catalog."""
-    e, prefix = w.entries, f"catalog.{w.entries.database}"
-    properties = {f"{prefix}.type": "glue", f"{prefix}.glue.region": e.region, f"{prefix}.s3.region": e.region}
-    return {".pyiceberg.yaml": properties | ({f"{prefix}.glue.id": e.account} if e.account else {})}
+    return {".pyiceberg.yaml": {f"catalog.{w.entries.database}.{name}": value for name, value in _entry(w).items()}}
+
+
+def _entry(w: Warehouse) -> dict[str, str]:
+    """Return the properties of the lake's catalog, without credentials."""
+    e, kind = w.entries, w.catalog_kind
+    given = w.lake.catalog_options if w.lake else {}
+    if kind == "glue":
+        require_entries(w, ("region",))
+        owner = {"glue.id": e.account} if e.account else {}
+        return {"type": "glue", "glue.region": e.region, "s3.region": e.region, **owner}
+    region = {"s3.region": e.region} if e.region else {}
+    places = {name: given[name] for name in ("uri", "warehouse") if name in given}
+    if kind == "rest":
+        return {"type": "rest", **places, **region}
+    if kind == "jdbc" and given["uri"].startswith(SQLITE):
+        file, warehouse = given["uri"].removeprefix(SQLITE), given["warehouse"]
+        if "://" not in warehouse:
+            warehouse = os.path.join(w.lake.root, warehouse)
+        uri = sqlite_url(os.path.join(w.lake.root, file))
+        return {"type": "sql", "uri": uri, "warehouse": warehouse, **region}
+    raise unreadable(w)
