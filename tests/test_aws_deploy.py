@@ -291,7 +291,7 @@ def test_status_shows_the_newest_runs_by_their_records_and_the_lag_of_the_tables
         "run 02_cdc_merge of 1970-01-01 03:00:00 UTC: ok, 8 s, 7 row(s), source to lake in at most 41 s",
         "run 02_cdc_merge of 1970-01-01 02:00:00 UTC: some tables failed, 9 s: app.t: it broke",
         "run 01_full_load of 1970-01-01 01:00:00 UTC: ok, 31 s, 12,000 row(s)",
-        "lag public.t: 3 file(s), the oldest for 71 s", "lag: nothing waits for 1 table(s)",
+        "lag public.t: 3 file(s), the oldest for 71.0 s", "lag: nothing waits for 1 table(s)",
     ]  # fmt: skip
     frazil("down", "--yes")
 

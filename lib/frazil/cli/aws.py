@@ -19,6 +19,7 @@ from frazil.config.private_files import open_runs
 from frazil.config.settings import find_params, resolve
 from frazil.errors import FrazilError
 from frazil.report import runs
+from frazil.report.chart_style import span
 
 ACTIONS = {
     "check": "check settings, template and state machine; with credentials AWS checks them too",
@@ -245,7 +246,7 @@ def _lag(env: str) -> list[str]:
     except FrazilError as e:
         return [f"lag: unknown: {e.problem}"]
     behind = [
-        f"lag {r['table']}: {r['pending']} file(s), the oldest for {r['lag_s']:,.0f} s" for r in rows if r["pending"]
+        f"lag {r['table']}: {r['pending']} file(s), the oldest for {span(r['lag_s'])}" for r in rows if r["pending"]
     ]
     unknown = [f"lag {r['table']}: unknown: {r['problem']}" for r in rows if r["problem"]]
     paused = [f"lag {r['table']}: paused {r['paused']}" for r in rows if r.get("paused")]

@@ -17,6 +17,7 @@ from frazil.flows import lateness, pending_work, quarantine_status, served
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
 from frazil.report import runs
+from frazil.report.chart_style import span
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -96,7 +97,7 @@ def _late(book: Workbook, rows: list[dict[str, Any]], limits: dict[str, float]) 
         limit = limits[r["table"]]
         if not r["problem"] and (r["lag_s"] or 0) > limit:
             lines.append(
-                f"{r['table']}: {r['pending']} {what} pending, the oldest for {r['lag_s']:,.0f} s, limit {limit:g} s"
+                f"{r['table']}: {r['pending']} {what} pending, the oldest for {span(r['lag_s'])}, limit {span(limit)}"
             )
     return lines
 

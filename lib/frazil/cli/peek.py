@@ -26,6 +26,8 @@ from frazil.source.file_names import moment
 
 SECONDS = 4.0
 """The time after which nothing more is read."""
+SHORTEST_S = 30
+"""A rate needs change files over at least this time, in seconds."""
 MOST_TABLES = 40
 """Maximum number of lines about tables."""
 
@@ -127,7 +129,7 @@ def _rate(there: TableObjects, changes: int) -> str:
     if len(there.changes) < 2:
         return "-"
     seconds = (moment(there.changes[-1].name) - moment(there.changes[0].name)).total_seconds()
-    return _about(round(changes * 3600 / seconds)) if seconds > 0 else "-"
+    return _about(round(changes * 3600 / seconds)) if seconds >= SHORTEST_S else "-"
 
 
 def _lag(newest: str, commits: Iterable[str]) -> str:
