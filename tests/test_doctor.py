@@ -104,7 +104,7 @@ def test_what_is_missing_is_named_with_its_remedy(place, capsys, monkeypatch, fa
 def test_an_environment_that_does_not_exist_ends_the_checks(place, capsys):
     assert main(["doctor", "--env", "dmeo"]) == runs.FAILED
     out = capsys.readouterr().out
-    assert "did you mean 'demo'?" in out and "source" not in out
+    assert "did you mean 'demo'?; frazil init writes a new one" in " ".join(out.split()) and "source" not in out
 
 
 def test_without_an_environment_the_machine_is_checked(place, capsys, monkeypatch):

@@ -272,3 +272,15 @@ def test_a_folder_on_s3_is_read(capsys, monkeypatch):
         assert "app.person  ~4    ~8       ~480     1+2    id\n" in said
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize("seconds, rate", [(2, "-"), (40, "~18.2k")])
+def test_a_rate_an_hour_needs_files_over_half_a_minute(tmp_path, capsys, seconds, rate):
+    folder = tmp_path / "app/t"
+    folder.mkdir(parents=True)
+    for at in (0, seconds):
+        rows = "".join(f"I,2026-03-01 08:00:{at:02d}.000000,{n},name\n" for n in range(100))
+        (folder / f"20260301-0800{at:02d}000.csv").write_text(f"Op,committed,id,name\n{rows}")
+    code, out = peek(capsys, tmp_path)
+    (line,) = (line for line in out.splitlines() if line.startswith("app.t"))
+    assert code == runs.OK and line.split()[3] == rate, out
