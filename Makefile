@@ -61,7 +61,7 @@ test-ddl: env ## Try every schema change in every form of files (lib/docs/schema
 	FRAZIL_DDL=1 $(BIN)/python -m pytest tests/test_schema_changes.py
 
 test-quick: env ## Run the tests that need no Spark
-	$(BIN)/python -m pytest tests -m "not spark and not notebooks and not slow"
+	$(BIN)/python -m pytest tests -m "not spark and not notebooks and not slow" -n 2 --dist loadfile --no-loadscope-reorder
 
 bench: env ## Measure: BENCH="parse list" for some groups, QUICK=1 for small ones; figures go to runs/bench/results.json
 	@$(BIN)/pip install --quiet --editable "lib[bench]"
