@@ -25,7 +25,6 @@ from frazil.dms.aws_json import read_endpoint_document, read_json, stream_addres
 from frazil.dms.endpoint import endpoint_from
 from frazil.dms.mappings import Mappings, read_mappings
 from frazil.dms.settings_lint import LOSS, lint
-from frazil.errors import grouped
 from frazil.flows.source_catalog import CatalogTable, read_catalog
 from frazil.report import runs
 
@@ -34,8 +33,6 @@ NEW_TARGET: dict[str, Any] = {"S3Settings": {
     "TimestampColumnName": "dms_commit_ts", "CdcMaxBatchInterval": 60, "CdcMinFileSize": 32000,
 }}  # fmt: skip
 """Settings of an S3 target that lose nothing: columns are named, nulls differ from empty texts, commits have their time."""
-
-NO_KEY = "no primary key: set key or without_key in its spec"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -194,8 +191,8 @@ def _say_losses(target: _Target, mappings: Mappings, specs: dict[str, CatalogTab
 
 def _say_without_key(specs: dict[str, CatalogTable]) -> None:
     """Print the tables whose key or policy the user must set."""
-    for text, tables in grouped((name, NO_KEY) for name, t in specs.items() if not t.key).items():
-        print(f"{', '.join(tables)}: {text}", file=sys.stderr)
+    if keyless := [name for name, t in specs.items() if not t.key]:
+        print(f"{', '.join(keyless)}: no primary key: set key or without_key in its spec", file=sys.stderr)
 
 
 def _say_what_is_next(options: argparse.Namespace, target: _Target, params: Path) -> None:
