@@ -15,7 +15,7 @@ from pathlib import Path
 
 from frazil.cli.terminal import wrapped
 from frazil.config import jars
-from frazil.config.paths import without_scheme
+from frazil.config.paths import sqlite_file, without_scheme
 from frazil.config.settings import NOTEBOOKS, Settings, resolve
 from frazil.config.spark_session import needs_s3
 from frazil.dms.storage import is_s3, location, put, read_head, remove, walk
@@ -165,8 +165,8 @@ def _source(book: Workbook) -> str:
 
 
 def _catalog(settings: Settings) -> str:
-    uri = settings.catalog_options.get("uri", "")
-    if uri.startswith("jdbc:sqlite:") and not (Path(settings.root) / uri.removeprefix("jdbc:sqlite:")).exists():
+    file = sqlite_file(settings.root, settings.catalog_options)
+    if file and not os.path.exists(file):
         return "not there yet: 00_setup makes it"
     return f"{len(pyiceberg_catalog.open_catalog(settings).list_namespaces())} namespace(s)"
 

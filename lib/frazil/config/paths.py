@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Mapping
 from urllib.parse import quote, unquote
 
+SQLITE = "jdbc:sqlite:"
 _NOT_IN_URI = re.compile(r'[\x00-\x20\x7f\x60"<>#?%\[\]{}|\\^]')
 
 
@@ -26,11 +29,19 @@ def file_location(path: object) -> str:
     return f"file:{path}"
 
 
-def sqlite_url(path: str) -> str:
-    """Return SQLAlchemy's URL of a SQLite database file."""
+def sqlite_file(root: str, options: Mapping[str, str]) -> str | None:
+    """Return the database file of a catalog in SQLite, None for another catalog; relative paths start at `root`."""
+    uri = options.get("uri", "")
+    return os.path.join(root, uri.removeprefix(SQLITE)) if uri.startswith(SQLITE) else None
+
+
+def sqlite_properties(root: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Return PyIceberg's properties of a catalog in SQLite."""
     from sqlalchemy import URL
 
-    return URL.create("sqlite", database=path).render_as_string()
+    uri = URL.create("sqlite", database=sqlite_file(root, options)).render_as_string()
+    warehouse = options.get("warehouse", "")
+    return {"type": "sql", "uri": uri, "warehouse": warehouse if "://" in warehouse else os.path.join(root, warehouse)}
 
 
 def local_path(location: str) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.paths import sqlite_url
+from frazil.config.paths import sqlite_file, sqlite_properties
 from frazil.config.settings import Settings
 from frazil.dms.position import POSITION, Position, PositionError
 from frazil.dms.storage import endpoint_url
@@ -80,14 +80,11 @@ def open_catalog(settings: Settings) -> Catalog:
         "s3.region": region,
     } | given  # as for boto3 and Spark
     given = {k: v for k, v in given.items() if v}
-    kind, uri = settings.catalog_kind, given.get("uri", "")
-    if kind == "jdbc" and uri.startswith("jdbc:sqlite:"):
-        file = os.path.join(settings.root, uri.removeprefix("jdbc:sqlite:"))
+    kind = settings.catalog_kind
+    if kind == "jdbc" and (file := sqlite_file(settings.root, given)):
         if not os.path.exists(file):
             raise CatalogError(f"there is no catalog {file}", "run 00_setup first")
-        warehouse = given.get("warehouse", "")
-        warehouse = warehouse if "://" in warehouse else os.path.join(settings.root, warehouse)
-        given |= {"type": "sql", "uri": sqlite_url(file), "warehouse": warehouse, "init_catalog_tables": "false"}
+        given |= {**sqlite_properties(settings.root, given), "init_catalog_tables": "false"}
         return load_catalog(settings.catalog, **given)
     if kind in ("rest", "glue", "s3tables"):
         own = _s3tables(region or "") if kind == "s3tables" else {"type": kind}

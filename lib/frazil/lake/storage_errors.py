@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from frazil.config.paths import without_scheme
+from frazil.config.paths import SQLITE, sqlite_file, without_scheme
 from frazil.config.settings import Settings
 from frazil.dms.storage import StorageError, endpoint_url, read, walk
 from frazil.errors import FrazilError
@@ -57,7 +57,7 @@ def require_metadata(settings: Settings, target: str, depth: int = 0) -> None:
 def _free(settings: Settings) -> Iterator[str]:
     """Yield the free space of each local folder that a run writes to, the fullest first."""
     options = settings.catalog_options
-    places = {"warehouse": options.get("warehouse", ""), "catalog": options.get("uri", "").removeprefix("jdbc:sqlite:"),
+    places = {"warehouse": options.get("warehouse", ""), "catalog": options.get("uri", "").removeprefix(SQLITE),
               "runs": settings.runs, "temporary files": tempfile.gettempdir()}  # fmt: skip
     found = []
     for what, place in places.items():
@@ -103,11 +103,10 @@ def _current(settings: Settings, target: str) -> str | None:
     """Return the location of a table's metadata, from a SQLite catalog."""
     import sqlite3
 
-    uri = settings.catalog_options.get("uri", "")
-    if not uri.startswith("jdbc:sqlite:"):
+    file = sqlite_file(settings.root, settings.catalog_options)
+    if not file:
         return None
     namespace, table = target.rsplit(".", 1)
-    file = Path(settings.root, uri.removeprefix("jdbc:sqlite:"))
     try:
         with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as db:
             found = db.execute(

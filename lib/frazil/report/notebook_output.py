@@ -266,8 +266,10 @@ def plan(rows: Sequence[dict[str, Any]], *columns: str) -> Summary:
     lines = [f"impossible: {text} ({', '.join(tables)})" for text, tables in several.items()]
     verdict = Message("\n".join(map(safe, [verdict, *lines])))
     worst, each = next((x for x in (BAD, CARE, GOOD) if levels[x]), STILL), iter([level(row) for row in rows])
-    left = {row["table"]: "; ".join(t for table, t in single if table == row["table"]) for row in rows}
-    shown = [{**row, "impossible": left[row["table"]]} if several else row for row in rows]
+    left: dict[str, list[str]] = {}
+    for table, text in single:
+        left.setdefault(table, []).append(text)
+    shown = [{**row, "impossible": "; ".join(left.get(row["table"], []))} if several else row for row in rows]
     return Summary(worst, verdict, shown, columns, lambda row: next(each))
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
-from frazil.config.paths import sqlite_url
+from frazil.config.paths import sqlite_file, sqlite_properties
 from frazil.config.warehouses import Warehouse
 from frazil.warehouses.family import (
     LakeTable,
@@ -19,7 +18,6 @@ from frazil.warehouses.family import (
 
 NEEDS = ("database",)
 DRIVER = ""
-SQLITE = "jdbc:sqlite:"
 made = makes_nothing
 refresh = reads_the_catalog
 read_back = shows_nothing
@@ -53,10 +51,6 @@ def _entry(w: Warehouse) -> dict[str, str]:
     places = {name: given[name] for name in ("uri", "warehouse") if name in given}
     if kind == "rest":
         return {"type": "rest", **places, **region}
-    if kind == "jdbc" and given["uri"].startswith(SQLITE):
-        file, warehouse = given["uri"].removeprefix(SQLITE), given["warehouse"]
-        if "://" not in warehouse:
-            warehouse = os.path.join(w.lake.root, warehouse)
-        uri = sqlite_url(os.path.join(w.lake.root, file))
-        return {"type": "sql", "uri": uri, "warehouse": warehouse, **region}
+    if kind == "jdbc" and sqlite_file(w.lake.root, given):
+        return {**sqlite_properties(w.lake.root, given), **region}
     raise unreadable(w)
