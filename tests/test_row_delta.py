@@ -134,6 +134,23 @@ def test_the_index_follows_what_others_do(loaded, what):
     assert loaded.history("t")[0].summary()["frazil.lane"] == "rowdelta", loaded.said
 
 
+@pytest.mark.parametrize("readers", [["spark"], ["athena"]], ids=["v3", "v2"])
+def test_the_index_is_built_from_files_of_several_row_groups(world, readers):
+    world.given["query_engines"] = readers
+    world.table("t").load("t", (0, "a")).loaded()
+    small = "'write.parquet.row-group-size-bytes' = '1', 'write.parquet.row-group-check-min-record-count' = '100'"
+    world.spark.sql(f"ALTER TABLE {world.name('t')} SET TBLPROPERTIES ({small})")
+    world.spark.sql(f"INSERT INTO {world.name('t')} SELECT id, concat('a', id) FROM range(1, 1000, 1, 1)")
+    world.spark.sql(f"DELETE FROM {world.name('t')} WHERE id IN (3, 150, 151, 999)")
+    files = [row.file_path for row in world.spark.sql(f"SELECT file_path FROM {world.name('t')}.data_files").collect()]
+    assert max(pq.read_metadata(local_path(path)).num_row_groups for path in files) > 5
+    changes = [U(1, "A"), D(2), U(99, "B"), U(100, "C"), D(400), U(998, "E"), I(3, "new")]
+    world.changes("t", *changes).merged(lane="rowdelta")
+    assert world.history("t")[0].summary()["frazil.lane"] == "rowdelta", world.said
+    expected = {0: "a", **{i: f"a{i}" for i in range(1, 1000) if i not in (2, 3, 150, 151, 400, 999)}}
+    assert dict(world.rows("t")) == expected | {1: "A", 99: "B", 100: "C", 998: "E", 3: "new"}
+
+
 @pytest.mark.parametrize(("limit", "lane"), [(2048, "rowdelta"), (0, "scan")])
 def test_delete_files_that_a_compaction_by_others_left_do_not_count(world, limit, lane):
     world.given["query_engines"] = ["athena"]

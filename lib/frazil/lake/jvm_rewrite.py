@@ -48,11 +48,11 @@ class Tasks(Mapping[str, Any]):
 
 @contextlib.contextmanager
 def staged(
-    spark: SparkSession, table: JavaTable, scan: list[Any], by_file: bool = False
+    spark: SparkSession, table: JavaTable, scan: list[Any], split: bool = False
 ) -> Iterator[tuple[str, DataFrame]]:
     """Yield the rows of these scan tasks, deletes applied, and a name to which rows can be written without a commit.
 
-    The rows are in one partition, or with `by_file` in one per file, in the file's order.
+    The rows are in one partition, in the order of the files; with `split`, each row group is a partition.
     """
     gateway, lang = spark.sparkContext._gateway, package(spark, "java.lang")
     managers = package(spark, "org.apache.iceberg.spark")
@@ -65,7 +65,7 @@ def staged(
     cache.add(group, table)
     sets.stageTasks(table, group, java_list(spark, scan))
     try:
-        options = {"scan-task-set-id": group, "split-size": _WHOLE, "file-open-cost": _WHOLE if by_file else "0"}
+        options = {"scan-task-set-id": group, "split-size": _WHOLE, "file-open-cost": _WHOLE if split else "0"}
         yield group, spark.read.format("iceberg").options(**options).load(group)
     finally:
         cache.remove(group)

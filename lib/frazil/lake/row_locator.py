@@ -242,7 +242,8 @@ class Locator:
     def _read_keys(self, table: jvm.JavaTable, paths: list[str], snapshot: int) -> None:
         """Add the keys, and row ids, of some data files to the index, without deleted rows.
 
-        Each file is read as one partition, in order: the n-th row read is the n-th that is not deleted.
+        A partition reads one row group, in order. So the rows of a file by row group, and then by their order in the
+        partition, are those that are not deleted.
         """
         import numpy as np
         from pyspark.sql import functions as F
@@ -255,14 +256,16 @@ class Locator:
                 part.append(paths.pop())
             numbers = [(p, self.index.number(p)) for p in part]
             files = F.broadcast(frame(self.spark, numbers, "path string, file int"))
-            nth = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1)).cast("int").alias("nth")
             keys = [F.expr(k).alias(f"key{i}") for i, k in enumerate(key_sql(self.spec))]
-            with jvm_rewrite.staged(self.spark, table, [tasks[p] for p in part], by_file=True) as (_, read):
-                read = read.select(*keys, nth, F.input_file_name().alias("path"), *self._row_id)
-                got = arrow(read.join(files, "path").drop("path"))
-            file, pos = got["file"].to_numpy().astype(np.int32), got["nth"].to_numpy().astype(np.int32)
+            nth = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1)).cast("int").alias("nth")
+            place = [F.input_file_name().alias("path"), F.input_file_block_start().alias("start"), nth]
+            with jvm_rewrite.staged(self.spark, table, [tasks[p] for p in part], split=True) as (_, read):
+                got = arrow(read.select(*keys, *place, *self._row_id).join(files, "path").drop("path"))
+            file, pos = got["file"].to_numpy().astype(np.int32), np.empty(got.num_rows, np.int32)
+            start, nth = got["start"].to_numpy(), got["nth"].to_numpy()
             for path, number in numbers:
-                self._place(table, path, pos, file == number)
+                mine = np.flatnonzero(file == number)
+                pos[mine[np.lexsort((nth[mine], start[mine]))]] = self._live_positions(table, path, len(mine))
             self.index.extend(key_columns(got), file, pos, *[got[c].fill_null(-1).to_numpy() for c in self._row_id])
         self.index.compact()
 
@@ -271,17 +274,17 @@ class Locator:
         """The column to read for the rows' ids, if the table has them."""
         return [ROW_ID] * self.has_row_ids
 
-    def _place(self, table: jvm.JavaTable, path: str, pos: np.ndarray, mine: np.ndarray) -> None:
-        """Turn the numbers of a file's live rows into positions; raise MismatchError unless all rows are there."""
+    def _live_positions(self, table: jvm.JavaTable, path: str, found: int) -> np.ndarray:
+        """Return the positions of a file's live rows; raise MismatchError unless there are as many as were found."""
         import numpy as np
 
         kept = np.ones(self.plan[path].rows, bool)
         if self.plan[path].deletes:
             kept[positions(self._deleted(table, path))] = False
         at = np.flatnonzero(kept)
-        if not np.array_equal(np.sort(pos[mine]), np.arange(len(at))):
-            raise MismatchError(f"{self.name}: not all rows of {path} could be identified by their place", "run again")
-        pos[mine] = at[pos[mine]]
+        if len(at) != found:
+            raise MismatchError(f"{self.name}: {path} has {len(at):,} live rows, but {found:,} were read", "run again")
+        return at
 
     # --- a batch
 
