@@ -10,6 +10,7 @@ from botocore.stub import Stubber
 from frazil.config.settings import FullLoadSettings, ParameterError
 from frazil.dms import load_gate
 from frazil.dms.load_gate import DmsTaskError, ask
+from frazil.flows.plan import plan
 from frazil.results import TableResult
 from helpers import LOAD1, U
 
@@ -119,11 +120,26 @@ def by_table(results: list[TableResult]) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.spark
+def test_a_plan_says_that_dms_does_not_answer_if_there_is_something_to_load(world, dms):
+    world.table("a").load("a", (1, "old"))
+    asks = {"load_complete_when": f"dms:{TASK}"}
+    (row,) = plan(world.book(FullLoadSettings, **asks))
+    assert row["action"] == "stops" and "DMS does not answer" in row["decision"]
+    world.loaded()
+    (row,) = plan(world.book(FullLoadSettings, **asks))
+    assert (row["action"], row["decision"]) == ("nothing new", "")
+
+
+@pytest.mark.spark
 def test_completed_tables_are_loaded_and_the_others_wait_with_their_changes(world, dms):
     for t in "abcd":
         world.table(t).load(t, (1, "old"), (2, "old"))
     world.table("e").setup()
-    dms.task().tables(a=("Table completed", 2), b=("Table error", 1), c=("Full load", 1), d=("Table completed", 3), e=("Table completed", 1))  # fmt: skip
+    for _ in ("the plan", "the load"):
+        dms.task().tables(a=("Table completed", 2), b=("Table error", 1), c=("Full load", 1), d=("Table completed", 3), e=("Table completed", 1))  # fmt: skip
+    planned = {row["table"]: row for row in plan(world.book(FullLoadSettings, load_complete_when=f"dms:{TASK}"))}
+    assert [planned[f"public.{t}"]["action"] for t in "abce"] == ["load", *["wait for DMS"] * 3]
+    assert "reload the table in DMS" in planned["public.b"]["notes"]
     done = by_table(world.full_load(load_complete_when=f"dms:{TASK}"))
     assert done["a"] == ("loaded", "")
     assert done["b"][0] == "waiting" and "reload the table in DMS" in done["b"][1]

@@ -28,6 +28,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from-files", metavar="PATH", help="guess everything from DMS's files: a folder or s3://…")
     parser.add_argument(
         "--take",
+        action="extend",
         nargs="+",
         choices=UNSAFE,
         default=[],

@@ -92,10 +92,10 @@ def run(book: Workbook) -> list[TableResult]:
             raise
         base.require_not_paused(spec.source)
         commit.remove_abandoned_branches(book.spark, book.name(spec))
-        if waits := _waits(gate, spec, there, action):
-            return TableResult(spec.source, "waiting", waits)
         if action == "refuse":
             require_same_load(there, base.position, load_of(book.spark, book.name(spec)), spec.source)
+        elif action != "loaded" and (waits := load_waits(gate, spec.source, bool(there.loads))):
+            return TableResult(spec.source, "waiting", waits)
         if action == "load nothing":
             position = after_load(base.position, there, commit.new_batch())
             kept = Update(jvm.load_table(book.spark, book.name(spec)), base.record, position.batch, there.changes)
@@ -123,13 +123,13 @@ def _gate(book: Workbook) -> LoadGate | None:
     return gate
 
 
-def _waits(gate: LoadGate | None, spec: TableSpec, there: TableObjects, action: str) -> str:
-    """Return what DMS's statistics miss before a load may be applied; empty if it may."""
-    if not gate or action in ("refuse", "loaded"):
+def load_waits(gate: LoadGate | None, table: str, has_files: bool) -> str:
+    """Return what DMS's statistics miss before a table's load may be applied; empty if it may."""
+    if not gate:
         return ""
-    rows = gate.rows(spec.source)
-    lacks = f"no load file is there, of {rows:,} row(s) by DMS" if rows and not there.loads else ""
-    return gate.waits(spec.source) or lacks
+    rows = gate.rows(table)
+    lacks = f"no load file is there, of {rows:,} row(s) by DMS" if rows and not has_files else ""
+    return gate.waits(table) or lacks
 
 
 class _RowsLackError(Exception):

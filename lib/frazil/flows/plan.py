@@ -17,13 +17,14 @@ from frazil.dms.aws_json import read_endpoint_document, stream_settings
 from frazil.dms.file_columns import first_and_last, shapes
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
+from frazil.dms.load_gate import load_gate
 from frazil.dms.pending_changes import State, with_known_loads
 from frazil.dms.position import Position, require_replayable, require_same_load
 from frazil.dms.settings_lint import LOSS, left_out, lint, unknown_settings
 from frazil.errors import FrazilError
 from frazil.flows import pending_work, quarantine_status, stream_check
 from frazil.flows.apply import megabytes, take_batch
-from frazil.flows.full_load import require_one_age, verdict
+from frazil.flows.full_load import load_waits, require_one_age, verdict
 from frazil.flows.schema_changes import FromStream, shape
 from frazil.flows.source_catalog import follow_source
 from frazil.flows.stream_read import WAITS
@@ -65,7 +66,26 @@ def plan(book: Workbook, on_changed_load: str = "", loads: Workbook | None = Non
     still = pending_work.nothing_pending(book) if changes_only and not on_changed_load else None
     samples = {} if still else _samples(book)
     names = dict.fromkeys(name for one in books for name in one.specs)
-    return _with_waiting(book, [_row(books, name, policy, samples, still or {}) for name in names])
+    rows = [_row(books, name, policy, samples, still or {}) for name in names]
+    return _with_waiting(book, rows if still else _with_gate(books[0], rows))
+
+
+def _with_gate(loads: Workbook, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows with what `load_complete_when` lets wait; DMS is asked only if there is something to load."""
+    loading = [row for row in rows if row.get("load") or "load nothing" in row["action"]]
+    if not loading or loads.stream:
+        return rows
+    try:
+        gate = load_gate(loads.settings)
+    except FrazilError as e:
+        for row in loading:
+            row |= {"action": "stops", "decision": f"{e.problem}; {e.cure}"}
+        return rows
+    for row in loading:
+        if waits := load_waits(gate, row["table"], row["load"] > 0):
+            row |= _noted(row, waits)
+            row["action"] = "create, then wait for DMS" if row["action"].startswith("create") else "wait for DMS"
+    return rows
 
 
 def _with_waiting(book: Workbook, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
