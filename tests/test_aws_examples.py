@@ -56,7 +56,7 @@ def test_a_session_of_s3_tables_gets_what_signs_its_calls_and_aws_own_files(line
     monkeypatch.delenv("FRAZIL_SOURCE_URL", raising=False)
     settings = resolve("maintenance", {"env": "aws-s3tables"}).settings
     given = jars.packages(line, settings, needs_s3(settings))
-    assert set(jars.SIGV4) <= set(given)
+    assert set(jars.AWS_BUNDLE[line]) <= set(given)
     assert managed_by(settings).startswith("S3 Tables"), "so 03_maintenance does nothing"
 
 

@@ -71,6 +71,48 @@ def test_spark_writes_tables_in_glue_that_the_commands_read_without_it(aws, tmp_
     assert aws_emulator.client("glue", aws).get_tables(DatabaseName="app")["TableList"] == []
 
 
+BOTH = """
+settings = resolve("cdc_merge", {"env": "w"}).settings
+print(book.spark.read.text(settings.source.replace("s3://", "s3a://") + "/public/t").count())
+book.spark.range(3).write.parquet("s3a://BUCKET/by_hadoop")
+print(book.spark.read.parquet("s3a://BUCKET/by_hadoop").count())
+"""
+OTHER_LINE = LIB.parent / ".venv35/bin/python"
+TYPES = {"glue": {}, "signed": {"type": "jdbc", "uri": "jdbc:sqlite:catalog.db", "rest.sigv4-enabled": "true"}}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize(
+    "python", [sys.executable, pytest.param(OTHER_LINE, marks=pytest.mark.slow)], ids=["4.1", "3.5"]
+)
+def test_a_source_on_s3_goes_with_a_catalog_that_needs_aws_clients(aws, tmp_path, monkeypatch, python, kind):
+    if not Path(python).exists():
+        pytest.skip(f"no {python}: make spark35-env")
+    s3 = aws_emulator.client("s3", aws)
+    place = f"{kind}-{Path(python).parent.parent.name.strip('.')}"
+    for bucket in (f"lake-{place}", f"dms-{place}"):
+        s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": aws_emulator.REGION})
+    options = {**GLUE, "warehouse": f"s3://lake-{place}/tables", "s3.endpoint": aws, "s3.path-style-access": "true", "glue.endpoint": aws}  # fmt: skip
+    world = World(
+        tmp_path / "w", place.replace("-", "_"), {**options, "client.region": aws_emulator.REGION, **TYPES[kind]}
+    )
+    world.table("t").load("t", (1, "a"), (2, "b")).changes("t", U(1, "new"))
+    for file in (path for path in (world.root / "source").rglob("*") if path.is_file()):
+        s3.upload_file(str(file), f"dms-{place}", f"in/{file.relative_to(world.root / 'source')}")
+    params = world.whole_environment(monkeypatch) / "w.yml"
+    told = yaml.safe_load(params.read_text())
+    told["common"]["source"] = f"s3://dms-{place}/in"
+    params.write_text(yaml.safe_dump(told))
+    environment = {**os.environ, "PYTHONPATH": str(LIB), "FRAZIL_MASTER": "local[1]", "SPARK_LOCAL_IP": "127.0.0.1"}
+    work = WORK.replace("lake.app.t", f"lake.{place.replace('-', '_')}.t") + BOTH.replace("BUCKET", f"lake-{place}")
+    done = subprocess.run(
+        [python, "-c", work], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    assert "Row(id=1, v='new')" in done.stdout and done.stdout.split()[-2:] == ["3", "3"]
+
+
 def test_tables_of_s3_tables_are_read_without_spark(aws, monkeypatch):
     arn = aws_emulator.client("s3tables", aws).create_table_bucket(name="tables")["arn"]
     rest = {"type": "rest", "uri": f"{aws}/iceberg", "warehouse": arn, "rest.sigv4-enabled": "true", "rest.signing-name": "s3tables", "rest.signing-region": aws_emulator.REGION}  # fmt: skip

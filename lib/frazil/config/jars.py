@@ -25,25 +25,32 @@ ICEBERG = {
     "4.1": ["org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"],
     "3.5": ["org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.2"],
 }
+SDK, BUNDLE_SDK = "2.29.52", "2.54.17"
+"""Versions of the AWS SDK: that of Hadoop's S3 file system, and that inside `iceberg-aws-bundle`. A session can have one."""
+S3A_CLIENTS = ("s3", "s3-transfer-manager", "sts", "sso", "ssooidc", "apache-client", "netty-nio-client")
+"""The modules of the AWS SDK that Hadoop's S3 file system uses."""
 HADOOP_AWS = {
-    "4.1": [
-        "org.apache.hadoop:hadoop-aws:3.4.2",
-        *[f"software.amazon.awssdk:{m}:2.29.52" for m in ("s3", "s3-transfer-manager", "sts", "sso", "ssooidc")],
-        *[f"software.amazon.awssdk:{m}:2.29.52" for m in ("apache-client", "netty-nio-client")],
-    ],
+    "4.1": ["org.apache.hadoop:hadoop-aws:3.4.2", *[f"software.amazon.awssdk:{m}:{SDK}" for m in S3A_CLIENTS]],
     "3.5": [
         "org.apache.hadoop:hadoop-aws:3.3.4",
         *[f"com.amazonaws:aws-java-sdk-{m}:1.12.262" for m in ("s3", "sts", "dynamodb")],
     ],
 }
 """Hadoop's S3 file system for a workstation: for the Hadoop that pyspark bundles, with only the AWS SDK modules that it uses."""
-SIGV4 = [f"software.amazon.awssdk:{m}:2.29.52" for m in ("s3", "sts", "kms", "apache-client")]
-"""Iceberg's REST catalog signs its calls with these if the catalog option `rest.sigv4-enabled` is set."""
-GLUE = {
+WITH_BUNDLE = {
+    "4.1": [
+        "org.apache.hadoop:hadoop-aws:3.4.2",
+        *[f"software.amazon.awssdk:{m}:{BUNDLE_SDK}" for m in ("s3-transfer-manager", "apache-client")],
+        "software.amazon.awssdk:ssooidc:2.54.15",
+    ],
+    "3.5": HADOOP_AWS["3.5"],
+}
+"""The same next to `iceberg-aws-bundle`, with the modules that it lacks. Hadoop 3.3 uses another generation of the SDK."""
+AWS_BUNDLE = {
     "4.1": ["org.apache.iceberg:iceberg-aws-bundle:1.12.0"],
     "3.5": ["org.apache.iceberg:iceberg-aws-bundle:1.10.1"],
 }
-"""AWS's clients for the Glue catalog and S3FileIO. EMR and Glue have them."""
+"""AWS's clients for the Glue catalog, signed calls and S3FileIO. EMR and Glue have them."""
 SDK_BUNDLES = ("software.amazon.awssdk:bundle", "com.amazonaws:aws-java-sdk-bundle")
 """The complete AWS SDK in one jar of 600 MB: excluded."""
 CARRIED = (
@@ -75,18 +82,24 @@ def packages(line: str, settings: Settings, s3: bool) -> list[str]:
     own = settings.spark_options.get(PACKAGES)
     if own == "":
         return []
-    signed = "rest.sigv4-enabled" in settings.catalog_options
+    bundle = _needs_aws_bundle(settings)
     needed = [
         *ICEBERG[line],
         *DRIVERS,
         LOCAL_FILES,
-        *(HADOOP_AWS[line] if s3 else []),
-        *(SIGV4 if signed else []),
-        *(GLUE[line] if settings.catalog_kind == "glue" else []),
+        *((WITH_BUNDLE if bundle else HADOOP_AWS)[line] if s3 else []),
+        *(AWS_BUNDLE[line] if bundle else []),
         *_source_driver(settings),
         *[p.strip() for p in (own or "").split(",")],
     ]
     return [p for p in dict.fromkeys(needed) if p]
+
+
+def _needs_aws_bundle(settings: Settings) -> bool:
+    """Return whether Iceberg itself talks to AWS: to Glue, to a REST catalog by signed calls, or to S3."""
+    options = settings.catalog_options
+    signed, own = "rest.sigv4-enabled" in options, options.get("io-impl", "").endswith(".S3FileIO")
+    return settings.catalog_kind == "glue" or signed or own
 
 
 def _source_driver(settings: Settings) -> list[str]:
