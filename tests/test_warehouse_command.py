@@ -1,6 +1,7 @@
 """`frazil warehouse show`, `apply` and `undo`: on a driver that records, and on DuckDB."""
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from frazil.cli.commands import main
 from frazil.config.settings import resolve
 from frazil.flows import served
 from frazil.flows.workbook import Workbook
+from frazil.lake import pyiceberg_catalog
 from frazil.warehouses import duckdb as family_duckdb
 from warehouse_world import ENTRIES, WarehouseWorld
 
@@ -278,9 +280,8 @@ def test_check_reports_a_table_that_is_late_by_more_commits_than_allowed_and_a_r
     assert found_late() == [], "one commit is allowed"
     late.commit("orders", 3)
     (line,) = found_late()
-    assert (
-        "public.orders: warehouse duck is late by 2 commit(s) and 0 s, limits 1 and 3600 s; last seen: served" in line
-    )
+    said = r"public\.orders: warehouse duck is late by 2 commit\(s\) and [\d.]+ s, limits 1 and 60\.0 min; last seen: served"
+    assert re.match(said, line)
     command = line.split(": ")[-1]
     assert main(command.split()[1:]) == 0
     assert found_late() == []
@@ -293,7 +294,19 @@ def test_check_reports_a_table_that_is_late_for_longer_than_allowed_from_the_fir
     now = time.time
     monkeypatch.setattr("frazil.flows.served.time.time", lambda: now() + 4000)
     (line,) = found_late()
-    assert "public.orders: warehouse duck is late by 1 commit(s) and 4,00" in line
+    assert "public.orders: warehouse duck is late by 1 commit(s) and 66." in line
+
+
+def test_a_look_that_failed_does_not_make_a_warehouse_later_than_it_is(late):
+    late.commit("orders", 2)
+    settings = resolve("operate", {"env": "wh"}).settings
+    name, now = pyiceberg_catalog.served(settings)[-1]["name"], int(time.time() * 1000)
+    look = ("duck", name, 1, now, None, "", "failed", "no way to it", now)
+    pyiceberg_catalog.append_served(pyiceberg_catalog.open_catalog(settings), settings.ops_namespace, [look])
+    assert found_late() == [], "the commit before it was served"
+    late.commit("orders", 3)
+    (line,) = found_late()
+    assert "is late by 2 commit(s)" in line and "last seen: failed: no way to it" in line
 
 
 def test_check_knows_what_a_late_look_said_of_the_metadata_file(late):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -19,6 +19,7 @@ from frazil.config.warehouses import Warehouse, declared
 from frazil.errors import FrazilError, log
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, pyiceberg_catalog
+from frazil.report.chart_style import span
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -180,7 +181,8 @@ def late(book: Workbook) -> list[tuple[str, str, str]]:
     warehouses = declared(book.settings)
     if not warehouses:
         return []
-    seen = {(r["warehouse"], r["name"]): r for r in pyiceberg_catalog.served(book.settings)}  # the newest row of each
+    looks = pyiceberg_catalog.served(book.settings)
+    last, shown = _newest(looks), _newest(r for r in looks if r["snapshot_id"] or r["metadata"])
     catalog = pyiceberg_catalog.open_catalog(book.settings)
     for w in warehouses.values():
         cure = f"frazil warehouse refresh --env {w.env} --warehouse {w.name}"
@@ -189,9 +191,15 @@ def late(book: Workbook) -> list[tuple[str, str, str]]:
                 table = pyiceberg_catalog.get_table(catalog, spec.target)
             except pyiceberg_catalog.CatalogError:
                 continue  # the table's own line says so
-            if problem := _late(w, table, seen.get((w.name, book.name(spec)))):
+            of = (w.name, book.name(spec))
+            if problem := _late(w, table, last.get(of), shown.get(of)):
                 found.append((spec.source, f"warehouse {w.name} {problem}", cure))
     return found
+
+
+def _newest(looks: Iterable[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the newest look at each table of each warehouse, of looks in order."""
+    return {(look["warehouse"], look["name"]): look for look in looks}
 
 
 def position_in(table: Table, snapshot: int | None, metadata: str) -> tuple[Any, list[Any]]:
@@ -207,8 +215,11 @@ def seconds_late(newer: list[Any]) -> float:
     return time.time() - newer[0].timestamp_ms / 1000 if newer else 0.0
 
 
-def _late(w: Warehouse, table: Table, row: dict[str, Any] | None) -> str:
-    """Return how late a warehouse is, above its limits; empty if it is not, or shows nothing."""
+def _late(w: Warehouse, table: Table, row: dict[str, Any] | None, shown: dict[str, Any] | None) -> str:
+    """Return how late a warehouse is, above its limits; empty if it is not, or shows nothing.
+
+    `row` is the last look, and `shown` the last that showed a state: a look that failed does not change what is served.
+    """
     if row and row["status"] in ("unknown", "stopped"):
         return f"refreshes no more: {row['why']}" if row["status"] == "stopped" else ""
     if row is None:
@@ -216,11 +227,13 @@ def _late(w: Warehouse, table: Table, row: dict[str, Any] | None) -> str:
 
         if not family(w).read_back(w, LakeTable("", ".".join(table.name()))):
             return ""
-    _, newer = position_in(table, row["snapshot_id"] if row else None, row["metadata"] if row else "")
+    _, newer = position_in(table, shown["snapshot_id"] if shown else None, shown["metadata"] if shown else "")
     seconds, e = seconds_late(newer), w.entries
     if len(newer) <= e.max_late_commits and seconds <= e.max_late_s:
         return ""
-    what = f"is late by {len(newer)} commit(s) and {seconds:,.0f} s, limits {e.max_late_commits} and {e.max_late_s:g} s"
+    what = (
+        f"is late by {len(newer)} commit(s) and {span(seconds)}, limits {e.max_late_commits} and {span(e.max_late_s)}"
+    )
     last = f"{row['status']}{': ' + row['why'] if row['why'] else ''}" if row else "it was never looked at"
     return f"{what}; last seen: {last}"
 
