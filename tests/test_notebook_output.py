@@ -217,6 +217,11 @@ def test_figures_have_separators_equal_decimals_and_units():
     ]
 
 
+def test_a_rate_is_a_number_and_no_duration():
+    grid = Grid([{"mb_per_s": 23.6}])
+    assert repr(grid).split() == ["mb_per_s", "23.6"] and "mb per s" in grid._repr_html_()
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [(4309, "4309"), (2026, "2026"), (0.23999999463558197, "0.24"), (12.300000190734863, "12.3"), (0.1 + 0.2, "0.30000000000000004"),

@@ -148,7 +148,7 @@ def plan(h: Health, s: MaintenanceSettings) -> list[Action]:
         why = f"{h.manifests} manifests, allowed {MAX_MANIFESTS}"
         actions.append(Action("rewrite manifests", why, f"reads and writes up to {h.metadata_mb:,.1f} MB of metadata"))
     if h.expirable:
-        why = f"{h.expirable} of {h.snapshots} are older than {s.keep_hours:g} h"
+        why = f"{h.expirable} of {h.snapshots} are older than {s.keep_hours:.3g} h"
         actions.append(Action("expire snapshots", why, f"deletes {h.expirable} snapshots and the files only they need"))
     if s.orphan_days:
         if s.orphan_days < 3:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 RECORD = "application/vnd.frazil.result+json"
 GOOD, STILL, CARE, BAD = "good", "still", "care", "bad"
+RATE = "_per_s"
+"""Ends the name of a column of rates, whose cells are numbers."""
 IDLE = ("nothing", "nothing new", "loaded", "empty", "healthy")
 _COLOURS = {GOOD: "#2e7d4f", STILL: "#777777", CARE: "#b26a00", BAD: "#b3261e"}
 _MOST_SINGLE, _MOST_BYTES = 3.4e38, 16
@@ -39,7 +41,7 @@ def _shown(value: Any) -> str:
 
 def _number(value: float, column: str, decimals: int) -> str:
     """Return a figure in the unit that its column's name ends with, or with separators."""
-    if column.endswith("_s"):
+    if column.endswith("_s") and not column.endswith(RATE):
         from frazil.report.chart_style import span
 
         return span(value)
@@ -66,7 +68,7 @@ class Grid:
 
     def name(self, column: str) -> str:
         """Return the name of a column without a unit that its cells show."""
-        return safe(column).removesuffix("_s").removesuffix("_share")
+        return safe(column) if column.endswith(RATE) else safe(column).removesuffix("_s").removesuffix("_share")
 
     def title(self, column: str) -> str:
         """Return the heading of a column in HTML: its name in words."""
