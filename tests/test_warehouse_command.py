@@ -309,6 +309,21 @@ def test_a_look_that_failed_does_not_make_a_warehouse_later_than_it_is(late):
     assert "is late by 2 commit(s)" in line and "last seen: failed: no way to it" in line
 
 
+def test_a_table_that_is_not_in_the_lake_is_named_and_the_others_are_looked_at(late, capsys):
+    assert main(["table", "drop", "public.orders", "--env", "wh"]) == 10, "Frazil did not make the tables of this world"
+    undo = "frazil warehouse undo --env wh --warehouse duck --table public.orders"
+    assert f"not deleted: what warehouse duck has of it: {undo} drops it" in capsys.readouterr().out
+    pyiceberg_catalog.open_catalog(resolve("operate", {"env": "wh"}).settings).drop_table("shop.orders")
+    for action in ("check", "refresh"):
+        assert frazil(action) == 6
+        told = capsys.readouterr().out
+        assert "duck: table shop.orders does not exist; run 00_setup first" in told
+        assert "duck: public.items: served" in told
+    assert frazil("apply") == 1
+    assert main(undo.split()[1:]) == 0
+    assert "duck: view orders: dropped" in capsys.readouterr().out
+
+
 def test_check_knows_what_a_late_look_said_of_the_metadata_file(late):
     late.commit("orders", 2)
     frazil("check")

@@ -7,12 +7,14 @@ import hashlib
 import json
 import shlex
 import shutil
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frazil.config.paths import without_scheme
 from frazil.config.settings import Settings, resolve
+from frazil.config.warehouses import declared
 from frazil.dms.position import POSITION
 from frazil.dms.storage import is_s3, location, remove, walk
 from frazil.errors import FrazilError
@@ -22,6 +24,7 @@ from frazil.lake import pyiceberg_catalog
 from frazil.lake.self_test import PREFIX
 from frazil.lake.tables import ADOPTED
 from frazil.report import runs
+from frazil.warehouses.apply import record_of
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -131,7 +134,16 @@ def one_table(book: Workbook) -> tuple[Listed, list[str]]:
         left.append(
             f"{waiting:,} of its rows that wait in the quarantine: 02_cdc_merge with quarantine=discard discards them"
         )
-    return Listed(tables, files, [], []), left
+    return Listed(tables, files, [], []), [*left, *_in_warehouses(book)]
+
+
+def _in_warehouses(book: Workbook) -> Iterator[str]:
+    """Yield what warehouses have of the tables of the book's specs, with the command that drops it."""
+    for w in declared(book.settings).values():
+        made = {m.table for m in record_of(w, book.folder).read()}
+        for source in (s for s in book.specs if s in made):
+            drops = f"frazil warehouse undo --env {w.env} --warehouse {w.name} --table {shlex.quote(source)}"
+            yield f"what warehouse {w.name} has of it: {drops} drops it"
 
 
 def _tables(book: Workbook, own: dict[str, str]) -> tuple[dict[str, str], list[str], list[str], Catalog | None]:

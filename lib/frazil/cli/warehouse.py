@@ -30,14 +30,15 @@ def main(options: argparse.Namespace) -> int:
     code = runs.OK
     for w in _chosen(book, options.warehouse):
         tables = warehouses.tables_of(book, w)
+        lacks = len(tables) < len(warehouses.specs_of(book, w))
         if options.action == "show":
             print("\n".join(shown(w, tables)))
         elif not family(w).DRIVER:
             print(f"{w.name}: {w.entries.engine} is a library: nothing to {options.action}")
         elif options.action in ("refresh", "check"):
-            if not _all_served(book, w, tables, options.action == "refresh"):
+            if not _all_served(book, w, tables, options.action == "refresh") or lacks:
                 code = runs.BREACH
-        elif not _change(book, w, tables, options):
+        elif not _change(book, w, tables, options) or (lacks and options.action == "apply"):
             code = runs.FAILED
     return code
 
@@ -47,7 +48,7 @@ def _all_served(book: Workbook, w: Warehouse, tables: Sequence[LakeTable], refre
     found = warehouses.look_at(book, w, tables, refresh)
     for seen in found:
         print(f"{w.name}: {seen.table}: {seen.status}" + (f": {seen.why}" if seen.why else ""))
-    return all(seen.status in ("served", "unknown") for seen in found)
+    return len(found) == len(tables) and all(seen.status in ("served", "unknown") for seen in found)
 
 
 def _change(book: Workbook, w: Warehouse, tables: Sequence[LakeTable], options: argparse.Namespace) -> bool:

@@ -120,6 +120,8 @@ def run(book: Workbook) -> tuple[list[TableResult], list[dict[str, Any]]]:
             return TableResult(
                 spec.source, "not compared", "its rows are changes (without_key: append), the source's are not"
             )
+        if not book.exists(spec):
+            return TableResult(spec.source, "not compared", "it is not in the lake: run 00_setup")
         spec = with_control_records(spec, jvm_schema.control_events(jvm.load_table(book.spark, book.name(spec))))
         if added := book.mappings.listed(spec):  # the source has none of these columns
             columns = tuple(c for c in spec.columns if c.name not in added)

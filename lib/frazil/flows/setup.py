@@ -23,6 +23,7 @@ from frazil.dms.settings_lint import LOSS, Finding, left_out, lint, unknown_sett
 from frazil.errors import FrazilError, nearest
 from frazil.flows import served, stream_check
 from frazil.flows.schema_changes import follow, require_first_files
+from frazil.flows.source_catalog import follow_source
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm, retry, stored_state, tables
 from frazil.results import TableResult
@@ -99,6 +100,7 @@ def create_tables(book: Workbook) -> list[TableResult]:
 
     A table without a load is created again if its spec changed. Each spec is first checked against DMS's first files.
     """
+    follow_source(book)
     sound = [book.name(s) for s in book.specs.values() if not s.problem]
     retry.steady(lambda: tables.create_namespaces(book.spark, sound))
 

@@ -6,9 +6,10 @@ Each warehouse fails alone: its error is a row, and the others are done.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from frazil.config.query_engines import unread
+from frazil.config.spec import TableSpec
 from frazil.config.timestamps import clock
 from frazil.config.warehouses import Warehouse, declared
 from frazil.errors import FrazilError
@@ -21,18 +22,36 @@ from frazil.warehouses.connect import connected
 from frazil.warehouses.family import LakeTable, Made, WarehouseError, family
 from frazil.warehouses.refresh import Seen, State, failed, look
 
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
 
-def tables_of(book: Workbook, w: Warehouse) -> list[LakeTable]:
-    """Return the tables that a warehouse reads; with their metadata files if it is bound to these."""
+
+def specs_of(book: Workbook, w: Warehouse) -> list[TableSpec]:
+    """Return the specs of the tables that a warehouse reads."""
     specs = [s for s in book.specs.values() if not s.problem and w.reads(s.source)]
     if not specs:
         raise WarehouseError(f"warehouse '{w.name}' reads none of the tables", "correct its entry `tables`")
+    return specs
+
+
+def tables_of(book: Workbook, w: Warehouse) -> list[LakeTable]:
+    """Return the tables that a warehouse reads; if it is bound to metadata files, with these, and only those in the lake."""
+    specs = specs_of(book, w)
     if not getattr(family(w), "PINNED", False) or w.entries.account:
         return [LakeTable(s.source, s.target) for s in specs]
     catalog = pyiceberg_catalog.open_catalog(book.settings)
-    return [
-        LakeTable(s.source, s.target, pyiceberg_catalog.get_table(catalog, s.target).metadata_location) for s in specs
-    ]
+    found = [(s, _in_lake(book, w, catalog, s.target)) for s in specs]
+    return [LakeTable(s.source, s.target, table.metadata_location) for s, table in found if table]
+
+
+def _in_lake(book: Workbook, w: Warehouse, catalog: Catalog, target: str) -> Table | None:
+    """Return a table, or None if the lake has none, and say so."""
+    try:
+        return pyiceberg_catalog.get_table(catalog, target)
+    except pyiceberg_catalog.CatalogError as e:
+        book.progress(f"{w.name}: {e.problem}; {e.cure}")
+        return None
 
 
 def look_at(book: Workbook, w: Warehouse, tables: Sequence[LakeTable], refresh: bool) -> list[Seen]:
@@ -41,7 +60,8 @@ def look_at(book: Workbook, w: Warehouse, tables: Sequence[LakeTable], refresh: 
     found: list[Seen] = []
     try:
         for t in tables:
-            table = pyiceberg_catalog.get_table(catalog, t.target)
+            if not (table := _in_lake(book, w, catalog, t.target)):
+                continue
             now = table.current_snapshot()
             state = State(now.snapshot_id, now.timestamp_ms, table.metadata_location)
             try:
@@ -51,7 +71,8 @@ def look_at(book: Workbook, w: Warehouse, tables: Sequence[LakeTable], refresh: 
     finally:
         connection.close()
     rows = [served.row_of(seen, book) for seen in found]
-    pyiceberg_catalog.append_served(catalog, book.settings.ops_namespace, rows)
+    if rows:
+        pyiceberg_catalog.append_served(catalog, book.settings.ops_namespace, rows)
     return found
 
 
