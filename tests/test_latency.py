@@ -215,6 +215,7 @@ def test_the_last_stages_are_those_of_each_warehouse_with_the_same_words_everywh
     lefts = {round(bar.get_x(), 2) for bar in below.patches if bar.get_height() < 0.3 and bar.get_width() > 0}
     assert len(lefts) == 1, "the last stages begin together, at the commit"
     steps = [s[0] for s in latency_charts.commit_steps(a.slowest())]
+    assert steps[:3] == ["committed at the source", "held by DMS", "files written by DMS"]
     assert "served by duck" in steps or a.slowest()["served_ms"] is None
 
 

@@ -126,11 +126,10 @@ def slowest_commit(commit: dict[str, Any]) -> str:
     steps = commit_steps(commit)
     if not steps:
         return NOTHING
-    begins = [begin for _, begin, _, _ in steps[1:]] + [steps[-1][2]]
-    took, longest = max((then - s[1], s[0]) for s, then in zip(steps, begins, strict=True))
+    took, longest = max((end - begin, name) for name, begin, end, _ in steps)
     return (
         f"The slowest commit took {span(commit['latency_ms'][-2] / 1000)} (p99 of its {commit['changes']:,} changes in {commit['files']} "
-        f"file(s)). Most of it, {span(took)}, is '{longest}'."
+        f"file(s)). The longest step, {span(took)}, is '{longest}'."
     )
 
 
@@ -220,7 +219,9 @@ def health(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> str:
         old, new = (sum(p[i][field] for p in pairs) for i in (0, 1))
         return f"{old:,} → {new:,}"
 
+    rose = any(a["small_files"] > b["small_files"] for b, a in pairs)
+    meanwhile = " Ingestion wrote files meanwhile." * rose
     return (
         f"Over {len(pairs)} tables: data files {sums('data_files')}, small ones {sums('small_files')}, delete files {sums('delete_files')}, "
-        f"snapshots {sums('snapshots')}, manifests {sums('manifests')}."
+        f"snapshots {sums('snapshots')}, manifests {sums('manifests')}.{meanwhile}"
     )

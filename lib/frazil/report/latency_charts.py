@@ -251,12 +251,15 @@ def commit_steps(c: dict[str, Any]) -> list[tuple[str, float, float, str]]:
     if not c or c.get("picked_up_ms") is None:
         return []
     picked, colour, steps = (c["picked_up_ms"] - c["committed_ms"]) / 1000, STAGE_COLOURS, []
+    newest = 0.0
     if c["age_ms"]:
-        first, last = picked - c["age_ms"][-1] / 1000, picked - c["age_ms"][0] / 1000
-        steps.append(("committed at the source", first, last, colour["source_to_dms"]))
+        oldest, newest = picked - c["age_ms"][-1] / 1000, picked - c["age_ms"][0] / 1000
+        steps.append(("committed at the source", oldest, newest, colour["source_to_dms"]))
     if c["wait_ms"]:
         first, last = picked - c["wait_ms"][-1] / 1000, picked - c["wait_ms"][0] / 1000
         late = c["land_ms"][1] / 1000
+        if newest < first - late:
+            steps.append(("held by DMS", newest, first - late, colour["source_to_dms"]))
         steps.append(("files written by DMS", first - late, last - late, colour["dms_to_landed"]))
         steps.append(("files landed and waited", first, picked, colour["landed_to_pickup"]))
     read = picked + (c["read_ms"] or 0) / 1000
