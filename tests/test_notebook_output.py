@@ -168,6 +168,7 @@ def test_the_page_of_an_executed_notebook_runs_and_loads_nothing(tmp_path):
     )
     nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "n.ipynb")
     page = runs.as_page(tmp_path / "n.ipynb").read_text(encoding="utf-8")
+    assert 'media="(prefers-color-scheme:dark)"' in page and "--jp-layout-color0: #111" in page
     assert "<p>shown</p>" in page and "default-src 'none'" in page and not re.search("<script|MathJax", page)
 
 
