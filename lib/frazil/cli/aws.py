@@ -77,10 +77,6 @@ def _require_all(cloud: Cloud, deployment: Deployment) -> None:
 # --- archives
 
 
-def _folder(deployment: Deployment) -> Path:
-    return open_runs(deployment.settings) / "aws"
-
-
 def _bundle(deployment: Deployment, options: argparse.Namespace) -> int:
     file = _driver_archive(deployment, again=True)
     print(f"wrote {file}: {file.stat().st_size / 1e6:.0f} MB")
@@ -90,7 +86,7 @@ def _bundle(deployment: Deployment, options: argparse.Namespace) -> int:
 def _driver_archive(deployment: Deployment, again: bool = False) -> Path:
     """Return the archive with the Python packages of the jobs; build it if it is missing."""
     platform = bundle.Platform(OLDEST_PYTHON, "x86_64", runs_notebooks=True)
-    file = _folder(deployment) / platform.file_name
+    file = open_runs(deployment.settings) / "aws" / platform.file_name
     if again or not file.exists():
         bundle.build(file.parent, platform, lambda text: print(text, flush=True))
     return file
@@ -104,15 +100,14 @@ def _small_archives(deployment: Deployment) -> dict[str, tuple[str, bytes]]:
         for file in sorted(f for f in params.rglob("*") if f.is_file()):
             entry = zipfile.ZipInfo(f"params/{file.relative_to(params)}")  # without a time: equal files, equal bytes
             archive.writestr(entry, file.read_bytes())
-    contents = {"workbook": ("workbook-{}.zip", packed.getvalue()), "job": ("job-{}.py", _job())}
+    contents = {
+        "workbook": ("workbook-{}.zip", packed.getvalue()),
+        "job": ("job-{}.py", Path(aws_job.__file__).read_bytes()),
+    }
     return {
         n: (f"{deployment.artifacts}/archives/{name.format(_digest(content))}", content)
         for n, (name, content) in contents.items()
     }
-
-
-def _job() -> bytes:
-    return Path(aws_job.__file__).read_bytes()
 
 
 def _digest(content: bytes) -> str:

@@ -64,17 +64,13 @@ def look(operate: OperateSettings) -> tuple[list[str], list[dict[str, Any]]]:
     found = [
         *unread,
         *_late(book, rows, limits),
-        *_without_spec(book),
+        *(_line(table, *pending_work.NO_SPEC.split(": ", 1)) for table in pending_work.without_spec(book)),
         *_not_served(book),
         *_quarantined(operate),
         *_stale(book, operate),
         *_unusable(book),
     ]
     return found, rows
-
-
-def _without_spec(book: Workbook) -> list[str]:
-    return [_line(table, *pending_work.NO_SPEC.split(": ", 1)) for table in pending_work.without_spec(book)]
 
 
 def _limits(book: Workbook, operate: OperateSettings) -> dict[str, float]:

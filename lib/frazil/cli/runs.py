@@ -1,8 +1,9 @@
-"""`frazil runs`: the last runs of an environment and how they ended."""
+"""`frazil runs`: the last runs of an environment and how they ended, in the terminal and as a page."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import time
 
@@ -19,8 +20,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print the runs, the newest first; return `runs.NOTHING` if there are none."""
-    found = runs.read(open_runs(resolve("operate", {"env": options.env}).settings))[: options.last]
+    """Print the runs, the newest first, and write their page again; return `runs.NOTHING` if there are none."""
+    folder = open_runs(resolve("operate", {"env": options.env}).settings)
+    found = runs.read(folder)[: options.last]
+    with contextlib.suppress(OSError):  # who may only read sees them all the same
+        runs.write_index(folder)
     if options.json:
         print(json.dumps(found, default=str))
     else:

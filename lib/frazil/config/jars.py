@@ -25,27 +25,18 @@ ICEBERG = {
     "4.1": ["org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"],
     "3.5": ["org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.2"],
 }
-SDK, BUNDLE_SDK = "2.29.52", "2.54.17"
-"""Versions of the AWS SDK: that of Hadoop's S3 file system, and that inside `iceberg-aws-bundle`. A session can have one."""
-S3A_CLIENTS = ("s3", "s3-transfer-manager", "sts", "sso", "ssooidc", "apache-client", "netty-nio-client")
-"""The modules of the AWS SDK that Hadoop's S3 file system uses."""
+_AWS = "software.amazon.awssdk:"
 HADOOP_AWS = {
-    "4.1": ["org.apache.hadoop:hadoop-aws:3.4.2", *[f"software.amazon.awssdk:{m}:{SDK}" for m in S3A_CLIENTS]],
-    "3.5": [
-        "org.apache.hadoop:hadoop-aws:3.3.4",
-        *[f"com.amazonaws:aws-java-sdk-{m}:1.12.262" for m in ("s3", "sts", "dynamodb")],
-    ],
-}
+    "4.1": ["org.apache.hadoop:hadoop-aws:3.4.2",
+            *[f"{_AWS}{m}:2.29.52" for m in ("s3", "s3-transfer-manager", "sts", "sso", "ssooidc", "apache-client", "netty-nio-client")]],
+    "3.5": ["org.apache.hadoop:hadoop-aws:3.3.4", *[f"com.amazonaws:aws-java-sdk-{m}:1.12.262" for m in ("s3", "sts", "dynamodb")]],
+}  # fmt: skip
 """Hadoop's S3 file system for a workstation: for the Hadoop that pyspark bundles, with only the AWS SDK modules that it uses."""
 WITH_BUNDLE = {
-    "4.1": [
-        "org.apache.hadoop:hadoop-aws:3.4.2",
-        *[f"software.amazon.awssdk:{m}:{BUNDLE_SDK}" for m in ("s3-transfer-manager", "apache-client")],
-        "software.amazon.awssdk:ssooidc:2.54.15",
-    ],
+    "4.1": ["org.apache.hadoop:hadoop-aws:3.4.2", f"{_AWS}s3-transfer-manager:2.54.17", f"{_AWS}apache-client:2.54.17", f"{_AWS}ssooidc:2.54.15"],
     "3.5": HADOOP_AWS["3.5"],
-}
-"""The same next to `iceberg-aws-bundle`, with the modules that it lacks. Hadoop 3.3 uses another generation of the SDK."""
+}  # fmt: skip
+"""The same next to `iceberg-aws-bundle`, on the version of the SDK inside that: a session can have only one."""
 AWS_BUNDLE = {
     "4.1": ["org.apache.iceberg:iceberg-aws-bundle:1.12.0"],
     "3.5": ["org.apache.iceberg:iceberg-aws-bundle:1.10.1"],
