@@ -133,5 +133,11 @@ def test_a_session_with_glue_gets_its_jars_and_no_file_system_of_hadoop(line, mo
     settings = Settings(catalog_options=GLUE)
     given = jars.packages(line, settings, needs_s3(settings))
     assert [p for p in given if "iceberg-aws-bundle" in p] and not [p for p in given if "hadoop-aws" in p]
+    rest = {"type": "rest", "uri": "https://catalog.example.com", "warehouse": "analytics"}
+    assert set(jars.AWS_BUNDLE[line]) <= set(jars.packages(line, Settings(catalog_options=rest), False)), (
+        "it may be on S3"
+    )
+    rest["io-impl"] = "org.apache.iceberg.hadoop.HadoopFileIO"
+    assert not set(jars.AWS_BUNDLE[line]) & set(jars.packages(line, Settings(catalog_options=rest), False))
     assert needs_s3(Settings(catalog_options={**GLUE, "io-impl": ""})), "Hadoop's file system is then the catalog's"
     assert needs_s3(Settings(source="s3://dms/folder", catalog_options=GLUE))

@@ -87,10 +87,10 @@ def packages(line: str, settings: Settings, s3: bool) -> list[str]:
 
 
 def _needs_aws_bundle(settings: Settings) -> bool:
-    """Return whether Iceberg itself talks to AWS: to Glue, to a REST catalog by signed calls, or to S3."""
-    options = settings.catalog_options
-    signed, own = "rest.sigv4-enabled" in options, options.get("io-impl", "").endswith(".S3FileIO")
-    return settings.catalog_kind == "glue" or signed or own
+    """Return whether Iceberg itself talks to AWS: to Glue, to a REST catalog by signed calls, or to S3 as a REST catalog may ask."""
+    options, kind = settings.catalog_options, settings.catalog_kind
+    io = options.get("io-impl", "")
+    return kind == "glue" or "rest.sigv4-enabled" in options or io.endswith(".S3FileIO") or (kind == "rest" and not io)
 
 
 def _source_driver(settings: Settings) -> list[str]:
