@@ -16,8 +16,8 @@ from frazil.errors import FrazilError
 from frazil.report.render import render
 
 PAGE, COPIED = "start.ipynb", ".copied.json"
-QUIET = ("--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate")
-"""JupyterLab asks nobody for news and updates."""
+QUIET = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
+"""JupyterLab asks nobody for news and updates, and does not ask whether it may."""
 
 
 class LabError(FrazilError):
@@ -40,10 +40,13 @@ def main(options: argparse.Namespace) -> int:
         print(line)
     as_root = ["--allow-root"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
     start = f"--LabApp.default_url=/lab/tree/runs/lab/{PAGE}"
+    config = root / "runs/lab/.jupyter"
+    (config / "labconfig").mkdir(parents=True, exist_ok=True)
+    (config / "labconfig/page_config.json").write_text(json.dumps(QUIET), encoding="utf-8")
+    paths = os.pathsep.join(filter(None, [str(config), os.environ.get("JUPYTER_CONFIG_PATH", "")]))
     sys.stdout.flush()
-    os.execv(
-        program, [program, "lab", f"--notebook-dir={root}", "--ip=127.0.0.1", start, *QUIET, *as_root, *options.jupyter]
-    )
+    command = [program, "lab", f"--notebook-dir={root}", "--ip=127.0.0.1", start, *as_root, *options.jupyter]
+    os.execve(program, command, {**os.environ, "JUPYTER_CONFIG_PATH": paths})
 
 
 def copies(notebooks: Path, folder: Path) -> list[str]:
@@ -56,7 +59,8 @@ def copies(notebooks: Path, folder: Path) -> list[str]:
     known = json.loads(noted.read_text(encoding="utf-8")) if noted.exists() else {}
     told = []
     for file in sorted(notebooks.glob("0*.ipynb")):
-        text, copy = _relocated(file.read_text(encoding="utf-8")), folder / file.name
+        # Relative links hold one folder further down.
+        text, copy = file.read_text(encoding="utf-8").replace("](../", "](../../"), folder / file.name
         edited = copy.exists() and _digest(copy.read_text(encoding="utf-8")) != known.get(file.name)
         if edited and known.get(file.name) != _digest(text):
             copy = copy.with_suffix(".new.ipynb")
@@ -67,11 +71,6 @@ def copies(notebooks: Path, folder: Path) -> list[str]:
     noted.write_text(json.dumps(known, indent=1), encoding="utf-8")
     (folder / PAGE).write_text(_start_page(), encoding="utf-8")
     return told
-
-
-def _relocated(text: str) -> str:
-    """Let relative links of a notebook hold in `runs/lab`, one folder further down."""
-    return text.replace("](../", "](../../")
 
 
 def _digest(text: str) -> str:
