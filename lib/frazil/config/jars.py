@@ -25,15 +25,15 @@ ICEBERG = {
     "4.1": ["org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"],
     "3.5": ["org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.2"],
 }
-_AWS = "software.amazon.awssdk:"
+AWS_SDK = "software.amazon.awssdk:"
 HADOOP_AWS = {
     "4.1": ["org.apache.hadoop:hadoop-aws:3.4.2",
-            *[f"{_AWS}{m}:2.29.52" for m in ("s3", "s3-transfer-manager", "sts", "sso", "ssooidc", "apache-client", "netty-nio-client")]],
+            *[f"{AWS_SDK}{m}:2.29.52" for m in ("s3", "s3-transfer-manager", "sts", "sso", "ssooidc", "apache-client", "netty-nio-client")]],
     "3.5": ["org.apache.hadoop:hadoop-aws:3.3.4", *[f"com.amazonaws:aws-java-sdk-{m}:1.12.262" for m in ("s3", "sts", "dynamodb")]],
 }  # fmt: skip
 """Hadoop's S3 file system for a workstation: for the Hadoop that pyspark bundles, with only the AWS SDK modules that it uses."""
 WITH_BUNDLE = {
-    "4.1": ["org.apache.hadoop:hadoop-aws:3.4.2", f"{_AWS}s3-transfer-manager:2.54.17", f"{_AWS}apache-client:2.54.17", f"{_AWS}ssooidc:2.54.15"],
+    "4.1": ["org.apache.hadoop:hadoop-aws:3.4.2", f"{AWS_SDK}s3-transfer-manager:2.54.17", f"{AWS_SDK}apache-client:2.54.17", f"{AWS_SDK}ssooidc:2.54.15"],
     "3.5": HADOOP_AWS["3.5"],
 }  # fmt: skip
 """The same next to `iceberg-aws-bundle`, on the version of the SDK inside that: a session can have only one."""

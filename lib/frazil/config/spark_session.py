@@ -347,8 +347,8 @@ def get_spark(settings: Settings, say: Callable[[str], None] = print) -> SparkSe
             "the Spark session lacks Iceberg's SQL extensions", f"start it with spark.sql.extensions={EXTENSIONS}"
         )
     if loaded := spark.conf.get(jars.LOADED, "") or "":
-        needed = jars.packages(_line(), settings, needs_s3(settings))
-        if lacks := [p for p in needed if p not in loaded.split(",")]:
+        needed, bundled = jars.packages(_line(), settings, needs_s3(settings)), ":iceberg-aws-bundle:" in loaded
+        if lacks := [p for p in needed if p not in loaded.split(",") and not (bundled and p.startswith(jars.AWS_SDK))]:
             raise SessionError(
                 f"this Spark session was built without {', '.join(lacks)}", "restart the kernel and run again"
             )
