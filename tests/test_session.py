@@ -4,6 +4,7 @@ import os
 import sqlite3
 import threading
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -137,3 +138,24 @@ def test_another_process_can_write_to_a_sqlite_catalog_that_a_session_has_open(w
     with sqlite3.connect(file, timeout=1, isolation_level=None) as other:
         other.execute("BEGIN EXCLUSIVE")
         other.execute("ROLLBACK")
+
+
+@pytest.mark.spark
+def test_a_session_with_the_aws_bundle_reads_s3_and_one_without_says_what_it_lacks(world):
+    settings, spark, line = (
+        replace(world.table("t").book().settings, source="s3://dms/x"),
+        world.spark,
+        spark_session._line(),
+    )
+    loaded = [
+        p for p in spark.conf.get(jars.LOADED).split(",") if not p.startswith(("org.apache.hadoop", jars.AWS_SDK))
+    ]
+    before = spark.conf.get(jars.LOADED)
+    try:
+        spark.conf.set(jars.LOADED, ",".join([*loaded, *jars.AWS_BUNDLE[line], *jars.WITH_BUNDLE[line]]))
+        assert spark_session.get_spark(settings) is spark
+        spark.conf.set(jars.LOADED, ",".join(loaded))
+        with pytest.raises(spark_session.SessionError, match="was built without org.apache.hadoop:hadoop-aws"):
+            spark_session.get_spark(settings)
+    finally:
+        spark.conf.set(jars.LOADED, before)
