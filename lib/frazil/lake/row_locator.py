@@ -265,7 +265,8 @@ class Locator:
             start, nth = got["start"].to_numpy(), got["nth"].to_numpy()
             for path, number in numbers:
                 mine = np.flatnonzero(file == number)
-                pos[mine[np.lexsort((nth[mine], start[mine]))]] = self._live_positions(table, path, len(mine))
+                mine = mine[np.lexsort((nth[mine], start[mine]))]
+                pos[mine] = self._live_positions(table, path, start[mine], nth[mine])
             self.index.extend(key_columns(got), file, pos, *[got[c].fill_null(-1).to_numpy() for c in self._row_id])
         self.index.compact()
 
@@ -274,16 +275,17 @@ class Locator:
         """The column to read for the rows' ids, if the table has them."""
         return [ROW_ID] * self.has_row_ids
 
-    def _live_positions(self, table: jvm.JavaTable, path: str, found: int) -> np.ndarray:
-        """Return the positions of a file's live rows; raise MismatchError unless there are as many as were found."""
+    def _live_positions(self, table: jvm.JavaTable, path: str, start: np.ndarray, nth: np.ndarray) -> np.ndarray:
+        """Return the positions of a file's live rows; raise MismatchError unless each was read, by row group and order."""
         import numpy as np
 
         kept = np.ones(self.plan[path].rows, bool)
         if self.plan[path].deletes:
             kept[positions(self._deleted(table, path))] = False
         at = np.flatnonzero(kept)
-        if len(at) != found:
-            raise MismatchError(f"{self.name}: {path} has {len(at):,} live rows, but {found:,} were read", "run again")
+        first = np.searchsorted(start, start)  # of each row's row group
+        if len(at) != len(nth) or not np.array_equal(nth, np.arange(len(nth)) - first):
+            raise MismatchError(f"{self.name}: not all rows of {path} could be identified by their place", "run again")
         return at
 
     # --- a batch
