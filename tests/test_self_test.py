@@ -27,6 +27,7 @@ def left(world) -> tuple[list[str], list[Path]]:
 def killed_at(world, monkeypatch, step: int) -> None:
     """Let a process die in its self-test: 0 is before its table is in the catalog, 1 to 3 at its commits, 4 while it is dropped."""
     apply, commits = RowDelta.apply, []
+    begun, _, number = self_test.new_name().rsplit("_", 2)
 
     def create_half(spark, name, *_):
         folder = Path(world.catalog_options["warehouse"]) / world.space / name.rsplit(".", 1)[1] / "metadata"
@@ -47,7 +48,7 @@ def killed_at(world, monkeypatch, step: int) -> None:
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(lane_choice, "_tested", {})
-        patch.setattr(self_test, "_birth", lambda pid: 1)  # another process than the one that looks later
+        patch.setattr(self_test, "new_name", lambda: f"{begun}_1_{number}")  # another process than the one that looks later
         patch.setattr(self_test, "_drop", drop)
         patch.setattr(RowDelta, "apply", commit)
         if step == 0:

@@ -74,7 +74,7 @@ class Commit:
         return int(self.summary.get(name, 0))
 
 
-def _host() -> str:
+def host() -> str:
     """Return a short name of this host or container: processes under the same name see each other."""
     try:
         processes = os.readlink("/proc/self/ns/pid")
@@ -86,7 +86,7 @@ def _host() -> str:
 def new_batch(load: bool = False) -> str:
     """Return a batch id that names its writer, so that a dead writer's branch can be recognised."""
     began, kind = time.strftime("%Y%m%dt%H%M%S", time.gmtime()), "_load" if load else ""
-    batch = f"{began}_{_host()}_{os.getpid()}_{secrets.token_hex(3)}{kind}"
+    batch = f"{began}_{host()}_{os.getpid()}_{secrets.token_hex(3)}{kind}"
     _under_way[batch] += 1  # until `once` ends
     return batch
 
@@ -114,15 +114,17 @@ def is_dead(branch: str) -> bool:
     """Return whether a branch's writer is certainly dead: it ran on this host and has ended, or the branch is a day old."""
     if not (parts := _NAME.fullmatch(branch)):
         return False
-    if parts[2] != _host():
-        return _age_s(parts[1]) > DAY_S
+    if parts[2] != host():
+        return time.time() - _began(parts[1]) > DAY_S
     if int(parts[3]) == os.getpid():
         return branch.removeprefix(BRANCH_PREFIX) not in _under_way
-    return os.path.isdir("/proc") and not os.path.exists(f"/proc/{parts[3]}")
+    from frazil.config.processes import is_running
+
+    return not is_running(int(parts[3]), _began(parts[1]))
 
 
-def _age_s(began: str) -> float:
-    return time.time() - calendar.timegm(time.strptime(began.lower(), "%Y%m%dt%H%M%S"))
+def _began(stamp: str) -> float:
+    return calendar.timegm(time.strptime(stamp.lower(), "%Y%m%dt%H%M%S"))
 
 
 def is_abandoned(table: jvm.JavaTable, branch: str) -> bool:
@@ -131,9 +133,9 @@ def is_abandoned(table: jvm.JavaTable, branch: str) -> bool:
     A writer on another host counts as dead once the table's position has passed its base. It also does if it has shown
     nothing for ten times as long as batches take here. A load may take hours: it gets a day.
     """
-    if is_dead(branch) or not (parts := _NAME.fullmatch(branch)) or parts[2] == _host():
+    if is_dead(branch) or not (parts := _NAME.fullmatch(branch)) or parts[2] == host():
         return is_dead(branch)
-    silent = _age_s(parts[1]) > max(SILENT_S, SILENT_BATCHES * _usual_s(table)) and not parts[4]
+    silent = time.time() - _began(parts[1]) > max(SILENT_S, SILENT_BATCHES * _usual_s(table)) and not parts[4]
     return silent or _is_passed(table, branch)
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import secrets
 import shutil
-import socket
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +13,10 @@ from typing import TYPE_CHECKING
 from frazil.config.paths import local_path
 from frazil.config.spec import Column, TableSpec
 from frazil.dms.position import Position
+from frazil.config.processes import is_running
 from frazil.errors import FrazilError
 from frazil.lake import jvm
+from frazil.lake.commit import Facts, host
 from frazil.lake.tables import create_table, read_table_state
 
 if TYPE_CHECKING:
@@ -27,14 +27,13 @@ if TYPE_CHECKING:
 PREFIX = "frazil_selftest_"
 FOREIGN_S = 86_400
 """After this many seconds another machine's scratch table counts as abandoned: a self-test takes seconds."""
-_NAME = re.compile(rf"{PREFIX}([0-9a-f]{{8}})_(\d+)_(\d+)_(\d+)_[0-9a-f]+")
+_NAME = re.compile(rf"{PREFIX}([0-9a-f]{{8}})_(\d+)_(\d+)_[0-9a-f]{{8}}")
 
 
 def self_test(lanes: Lanes, table: str, version: int) -> str:
     """Write a scratch table by row deltas and read it back; return what is wrong, empty if nothing is."""
     import pyarrow as pa
 
-    from frazil.lake.commit import Facts
     from frazil.lake.row_delta import RowDelta
 
     space = table.rsplit(".", 1)[0]
@@ -84,8 +83,7 @@ def _drop(spark: SparkSession, name: str) -> None:
 
 def new_name() -> str:
     """Return the name of a scratch table of this process."""
-    pid = os.getpid()
-    return f"{PREFIX}{_machine()}_{pid}_{_birth(pid)}_{int(time.time())}_{secrets.token_hex(4)}"
+    return f"{PREFIX}{host()}_{os.getpid()}_{int(time.time())}_{secrets.token_hex(4)}"
 
 
 def is_abandoned(name: str) -> bool:
@@ -93,21 +91,5 @@ def is_abandoned(name: str) -> bool:
     found = _NAME.fullmatch(name)
     if not found:
         return name.startswith(PREFIX)
-    if found[1] != _machine():
-        return time.time() - int(found[4]) > FOREIGN_S
-    return _birth(int(found[2])) != int(found[3])
-
-
-def _birth(pid: int) -> int:
-    """Return a process's start time in ticks since boot, as process ids are reused; -1 if there is no such process."""
-    try:
-        os.kill(pid, 0)
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-    except ProcessLookupError:
-        return -1
-    except OSError:  # another user's process, or a system without /proc
-        return 0
-
-
-def _machine() -> str:
-    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+    began = int(found[3])
+    return not is_running(int(found[2]), began) if found[1] == host() else time.time() - began > FOREIGN_S

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from frazil.config.processes import is_running
 from frazil.errors import safe, safe_facts
 from frazil.report.render import loader, render
 
@@ -169,22 +170,12 @@ def unusable(folder: Path, error: OSError | None = None) -> str:
     return f"{folder} cannot be written: {error.strerror or error}; {free / 1e6:,.1f} MB are free there"
 
 
-def _alive(pid: int, began: float) -> bool:
-    """Return whether a process is running that started no later than the run: process ids are reused."""
-    import psutil
-
-    try:
-        return psutil.Process(pid).create_time() <= began + 1
-    except psutil.NoSuchProcess:
-        return False
-
-
 def read(folder: Path) -> list[dict[str, Any]]:
     """Return all runs of an environment, newest first; one whose process died without a record counts as `failed`."""
     found = []
     for file in folder.glob(f"*/{FILE}"):
         run = json.loads(file.read_text(encoding="utf-8"))
-        if run["outcome"] == "running" and not _alive(run["pid"], run["began"]):
+        if run["outcome"] == "running" and not is_running(run["pid"], run["began"]):
             killed = {"outcome": "failed", "cause": "the process was killed"}
             run |= killed
             with suppress(OSError):  # full or read-only

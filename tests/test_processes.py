@@ -1,0 +1,65 @@
+"""Whether the process that started something still runs: a run, a branch's writer, a self-test."""
+
+import os
+import subprocess
+import time
+
+import psutil
+import pytest
+
+from frazil.config.processes import ROUNDING_S, is_running
+from frazil.lake import commit, self_test
+from frazil.report import runs
+
+
+@pytest.fixture
+def zombie():
+    """Yield a process that has ended and whose parent has not asked for its result."""
+    made = subprocess.Popen(["true"])
+    while psutil.Process(made.pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    yield made.pid
+    made.wait()
+
+
+def test_a_process_runs_until_it_ends_also_as_a_zombie(zombie):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    assert is_running(os.getpid(), time.time()) and is_running(1, time.time())
+    assert not is_running(zombie, time.time()) and not is_running(ended.pid, time.time())
+
+
+def test_a_process_id_in_use_again_is_another_process():
+    started = psutil.Process().create_time()
+    assert is_running(os.getpid(), started)
+    assert not is_running(os.getpid(), started - ROUNDING_S - 1)
+
+
+def test_another_users_process_counts_as_running(monkeypatch):
+    def denied(process):
+        raise psutil.AccessDenied(process.pid)
+
+    monkeypatch.setattr(psutil.Process, "create_time", denied)
+    assert is_running(1, 0.0)
+
+
+def test_a_zombie_has_neither_a_run_nor_a_branch_nor_a_self_test(zombie, monkeypatch, tmp_path):
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: zombie)
+        batch, scratch = commit.new_batch(), self_test.new_name()
+    assert commit.is_dead(commit.BRANCH_PREFIX + batch) and self_test.is_abandoned(scratch)
+    (tmp_path / "a").mkdir()
+    runs.write(tmp_path / "a", notebook="02_cdc_merge", outcome="running", pid=zombie, began=time.time())
+    assert [run["outcome"] for run in runs.read(tmp_path)] == ["failed"]
+
+
+def test_a_running_process_keeps_its_run_its_branch_and_its_self_test(monkeypatch, tmp_path):
+    parent = psutil.Process(os.getppid())
+    assert not commit.is_dead(f"{commit.BRANCH_PREFIX}{commit.new_batch()}")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: parent.pid)
+        batch, scratch = commit.new_batch(), self_test.new_name()
+    assert not commit.is_dead(commit.BRANCH_PREFIX + batch) and not self_test.is_abandoned(scratch)
+    (tmp_path / "a").mkdir()
+    runs.write(tmp_path / "a", notebook="02_cdc_merge", outcome="running", pid=parent.pid, began=time.time())
+    assert [run["outcome"] for run in runs.read(tmp_path)] == ["running"]
