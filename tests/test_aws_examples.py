@@ -9,7 +9,6 @@ import aws_emulator
 from frazil.cli import main
 from frazil.config import jars
 from frazil.config.settings import NOTEBOOKS, Settings, resolve
-from frazil.config.spark_session import needs_s3
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
 from frazil.lake.maintenance_actions import managed_by
@@ -55,7 +54,7 @@ def test_the_example_of_glue_can_be_deployed(monkeypatch, tmp_path, capsys):
 def test_a_session_of_s3_tables_gets_what_signs_its_calls_and_aws_own_files(line, monkeypatch):
     monkeypatch.delenv("FRAZIL_SOURCE_URL", raising=False)
     settings = resolve("maintenance", {"env": "aws-s3tables"}).settings
-    given = jars.packages(line, settings, needs_s3(settings))
+    given = jars.packages(line, settings)
     assert set(jars.AWS_BUNDLE[line]) <= set(given)
     assert managed_by(settings).startswith("S3 Tables"), "so 03_maintenance does nothing"
 

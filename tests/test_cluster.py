@@ -347,9 +347,9 @@ def test_a_successor_on_another_host_ends_what_a_killed_driver_began(cluster, tm
     assert code == -signal.SIGKILL, output
     (branch,) = branches(world, "aside")
     with pytest.MonkeyPatch.context() as patch:
-        assert commit._host() not in branch
+        assert commit.host() not in branch
         patch.setattr(commit.socket, "gethostname", lambda: HOST)
-        assert commit._host() in branch
+        assert commit.host() in branch
 
     for one in (successor := [aside, scanned, compact]):
         one["settings"] |= {"runs": "elsewhere"}

@@ -166,7 +166,7 @@ def test_a_merge_killed_while_writing_is_redone(loaded, monkeypatch):
 def test_the_branch_of_a_living_run_is_left_alone(loaded):
     living, dead = (
         commit.BRANCH_PREFIX + commit.new_batch(),
-        f"frazil_20240101T000000_{commit._host()}_{2**22 + 1}_abcdef",
+        f"frazil_20240101T000000_{commit.host()}_{2**22 + 1}_abcdef",
     )
     for branch in (living, dead, "frazil_mine"):
         jvm.fork(loaded.spark, loaded.name("t"), branch, loaded.head("t"))
@@ -628,7 +628,8 @@ def test_a_branch_of_another_host_is_judged_by_progress(world, monkeypatch):
         jvm.fork(world.spark, world.name(table), branch, world.head(table))
     world.changes("passed", U(1, "c"), name=FILE2).merged(tables=["public.passed"])
     monkeypatch.setattr(compaction, "ATTEMPTS", 1)
-    asked = {"dry_run": False, "max_small_files": 0, "wait_for_writer_s": 0.1}
+    monkeypatch.setattr(compaction, "WAIT_FOR_WRITER_S", 0.1)
+    asked = {"dry_run": False, "max_small_files": 0}
     kept = {r.table.split(".")[1]: r.counts for r in maintenance.run(world.book(MaintenanceSettings, **asked))}
     assert [t for t in made if world.branches(t)] == ["young", "loading"]
     assert kept["silent"]["file_groups"] == kept["passed"]["file_groups"] == 1, kept

@@ -14,7 +14,6 @@ from frazil.cli import main
 from frazil.cli.aws import _lag
 from frazil.config import jars
 from frazil.config.settings import Settings, resolve
-from frazil.config.spark_session import needs_s3
 from frazil.flows import pending_work
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
@@ -131,13 +130,13 @@ def test_tables_of_s3_tables_are_read_without_spark(aws, monkeypatch):
 def test_a_session_with_glue_gets_its_jars_and_no_file_system_of_hadoop(line, monkeypatch):
     monkeypatch.delenv("FRAZIL_SOURCE_URL", raising=False)
     settings = Settings(catalog_options=GLUE)
-    given = jars.packages(line, settings, needs_s3(settings))
+    given = jars.packages(line, settings)
     assert [p for p in given if "iceberg-aws-bundle" in p] and not [p for p in given if "hadoop-aws" in p]
     rest = {"type": "rest", "uri": "https://catalog.example.com", "warehouse": "analytics"}
-    assert set(jars.AWS_BUNDLE[line]) <= set(jars.packages(line, Settings(catalog_options=rest), False)), (
-        "it may be on S3"
-    )
+    assert set(jars.AWS_BUNDLE[line]) <= set(jars.packages(line, Settings(catalog_options=rest))), "it may be on S3"
     rest["io-impl"] = "org.apache.iceberg.hadoop.HadoopFileIO"
-    assert not set(jars.AWS_BUNDLE[line]) & set(jars.packages(line, Settings(catalog_options=rest), False))
-    assert needs_s3(Settings(catalog_options={**GLUE, "io-impl": ""})), "Hadoop's file system is then the catalog's"
-    assert needs_s3(Settings(source="s3://dms/folder", catalog_options=GLUE))
+    assert not set(jars.AWS_BUNDLE[line]) & set(jars.packages(line, Settings(catalog_options=rest)))
+    assert jars.needs_s3(Settings(catalog_options={**GLUE, "io-impl": ""})), (
+        "Hadoop's file system is then the catalog's"
+    )
+    assert jars.needs_s3(Settings(source="s3://dms/folder", catalog_options=GLUE))

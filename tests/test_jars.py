@@ -138,10 +138,10 @@ def test_repositories_of_the_users_own_settings_are_asked(home, tmp_path):
 @pytest.mark.parametrize("line", jars.ICEBERG)
 def test_the_users_packages_add_to_frazils_own(line, monkeypatch):
     monkeypatch.delenv("FRAZIL_SOURCE_URL", raising=False)
-    own = packages(line, Settings(), s3=False)
-    more = packages(line, Settings(spark_options={"spark.jars.packages": "a:b:1, c:d:2"}), s3=False)
+    own = packages(line, Settings())
+    more = packages(line, Settings(spark_options={"spark.jars.packages": "a:b:1, c:d:2"}))
     assert more == [*own, "a:b:1", "c:d:2"]
-    assert packages(line, Settings(spark_options={"spark.jars.packages": ""}), s3=True) == [], "Spark has them all"
+    assert packages(line, Settings(spark_options={"spark.jars.packages": ""})) == [], "Spark has them all"
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,9 @@ def test_the_users_packages_add_to_frazils_own(line, monkeypatch):
 )  # fmt: skip
 def test_the_driver_of_the_source_database_is_among_them(monkeypatch, url, artifact):
     monkeypatch.setenv("FRAZIL_SOURCE_URL", url)
-    assert [p for p in packages("4.1", CdcMergeSettings(), s3=False) if p.split(":")[1] == artifact]
+    assert [p for p in packages("4.1", CdcMergeSettings()) if p.split(":")[1] == artifact]
 
 
 def test_an_address_of_no_known_database_stops_no_session(monkeypatch):
     monkeypatch.setenv("FRAZIL_SOURCE_URL", "jdbc:unheard-of://h/d")
-    assert packages("4.1", CdcMergeSettings(check_source=True), s3=False)
+    assert packages("4.1", CdcMergeSettings(check_source=True))

@@ -31,13 +31,13 @@ def committed(lane: str, rows: int) -> dict[str, str]:
         (50_000_000, 0.5, True, "rowdelta"),  # … where an index pays in a run that lasts
         (1_000, 0.1, True, "rowdelta"),
         (1_000_000, 60, True, "scan"),  # the driver is slower than tasks that write much
-        (50_000_000, 65, True, "scan"),  # above rowdelta_max_mb
+        (50_000_000, 65, True, "scan"),  # above MOST_MB
     ],
 )
 def test_what_is_expected_to_be_faster_is_taken(tmp_path, rows, megabytes, lasting, expected):
     lane, why = lanes(tmp_path, rows, lasting=lasting).expect("t", SPEC, megabytes)
     assert lane == expected
-    assert "about" in why or "rowdelta_max_mb" in why
+    assert "about" in why or "too many for a row delta by index" in why
 
 
 def test_an_index_that_is_there_need_not_be_built(tmp_path):

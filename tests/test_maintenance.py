@@ -146,12 +146,13 @@ def test_the_new_files_stay_after_a_commit_of_unknown_outcome(table, monkeypatch
     assert table.rows("t") == before
 
 
-def test_a_batch_in_flight_wins_and_a_dead_one_does_not_count(world):
+def test_a_batch_in_flight_wins_and_a_dead_one_does_not_count(world, monkeypatch):
+    monkeypatch.setattr(compaction, "WAIT_FOR_WRITER_S", 0.0)
     world.table("t").load("t", (1, "a")).loaded()
     world.spark.sql(f"insert into {world.name('t')} values (2, 'b')")
     head, branch = world.head("t"), "frazil_" + commit.new_batch()
     jvm.fork(world.spark, world.name("t"), branch, head)
-    s = MaintenanceSettings(wait_for_writer_s=0.0)
+    s = MaintenanceSettings()
     done = compaction.compact(world.spark, world.name("t"), s, "r", quiet)
     assert (done["file_groups"], done["given_up"], world.head("t")) == (0, 1, head)
     jvm.drop_branch(world.spark, world.name("t"), branch)
@@ -198,8 +199,9 @@ def test_of_rows_that_are_all_deleted_no_file_is_left_and_ingestion_goes_on(tabl
 
 
 @pytest.mark.parametrize("table", [3], ids=["v3"], indirect=True)
-def test_file_groups_stop_at_the_bounds_and_the_next_run_goes_on(table):
-    s = MaintenanceSettings(file_group_files=2, max_run_mb=0)
+def test_file_groups_stop_when_the_time_has_passed_and_the_next_run_goes_on(table, monkeypatch):
+    monkeypatch.setattr(compaction, "MOST_FILES", 2)
+    s = MaintenanceSettings(max_run_s=0.0)
     first = compaction.compact(table.spark, table.name("t"), s, "r", quiet)
     assert first["file_groups"] == 1
     before = table.rows("t")
@@ -453,20 +455,20 @@ AUTOGROUP = Path("/proc/self/autogroup")
 """Where Linux says, if it shares the CPU out among sessions, how much of it this one gets."""
 
 
-@pytest.mark.parametrize(("dry", "nice"), [(False, 7), (True, 0)])
+@pytest.mark.parametrize(("dry", "nice"), [(False, 10), (True, 0)])
 def test_a_run_with_a_spark_of_its_own_lets_others_go_first_and_says_so_but_a_dry_run_does_not(
     tmp_path, catalog_options, dry, nice
 ):
-    """Its JVM, where the work is done, has the priority that `nice` says, and so has the session that a kernel leads."""
+    """Its JVM, where the work is done, has priority 10, and so has the session that a kernel leads."""
     code = f"""
 import psutil
 from frazil.config.spark_session import get_spark
 from frazil.config.settings import MaintenanceSettings
-spark = get_spark(MaintenanceSettings(root={str(tmp_path)!r}, nice=7, dry_run={dry}, catalog_options={catalog_options!r}))
+spark = get_spark(MaintenanceSettings(root={str(tmp_path)!r}, dry_run={dry}, catalog_options={catalog_options!r}))
 jvm = spark.sparkContext._gateway.proc.pid
 lowest = {{psutil.os.getpriority(psutil.os.PRIO_PROCESS, t.id) for t in psutil.Process(jvm).threads()}}
 print("of the JVM", *sorted(lowest), open(f"/proc/{{jvm}}/autogroup").read() if {AUTOGROUP.exists()} else "nice {nice}")
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=550, start_new_session=True)  # fmt: skip
     assert re.search(f"of the JVM {nice} .*nice {nice}", ran.stdout), ran.stdout + ran.stderr
-    assert ("lower priority (nice = 7)" in ran.stdout) is not dry
+    assert ("lower priority (nice = 10)" in ran.stdout) is not dry

@@ -46,7 +46,7 @@ def run_nbval(folder: Path, *notebooks: str, kept: dict) -> subprocess.Completed
 @pytest.fixture(scope="module")
 def kept() -> dict:
     """What compared cells show; the jars are there, so that none shows that they are fetched."""
-    jars.conf("4.1", Settings(), s3=False, say=print)
+    jars.conf("4.1", Settings(), say=print)
     return json.loads(reference.KEPT.read_text(encoding="utf-8"))
 
 

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from frazil.lake import lane_choice
 from helpers import FILE1, FILE2, FILE3, LOAD1, U, slow
 from lake_reader import lake_rows
 
@@ -40,23 +41,24 @@ def lane_of(world) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("form", ["gz", slow("parquet")])
-def test_a_packed_batch_of_many_rows_goes_by_scan_and_a_small_one_by_index(new_world, form):
+def test_a_packed_batch_of_many_rows_goes_by_scan_and_a_small_one_by_index(new_world, monkeypatch, form):
     """Two megabytes lie in some ten kilobytes or twice that; the driver takes at most one."""
+    monkeypatch.setattr(lane_choice, "MOST_MB", 1)
     world = new_world(**FORMS[form]).table("t")
     world.rules = {"rules": []}
     packed(world, form, LOAD1, range(ROWS), "a")
     world.loaded()
     assert packed(world, form, FILE1, range(ROWS), TEXT) < 200_000
-    world.merged(lane="rowdelta", rowdelta_max_mb=1)
-    assert lane_of(world)[0] == "scan" and "rowdelta_max_mb" in lane_of(world)[1] and "unpacked" in lane_of(world)[1]
-    assert [said for said in world.said if "row delta by scan" in said and "rowdelta_max_mb" in said]
+    world.merged(lane="rowdelta")
+    assert lane_of(world)[0] == "scan" and "too many for" in lane_of(world)[1] and "unpacked" in lane_of(world)[1]
+    assert [said for said in world.said if "row delta by scan" in said and "too many for" in said]
     target = f"{world.space}.t"
     assert lake_rows(world.catalog_options, target) == sorted(((i, TEXT) for i in range(ROWS)), key=repr)
     packed(world, form, FILE2, range(100), "b")
-    world.merged(lane="rowdelta", rowdelta_max_mb=1)
+    world.merged(lane="rowdelta")
     assert lane_of(world)[0] == "rowdelta" and lake_rows(world.catalog_options, target).count((99, "b")) == 1
     packed(world, form, FILE3, range(ROWS), "c")
-    world.merged(lane="auto", rowdelta_max_mb=1)
+    world.merged(lane="auto")
     assert lake_rows(world.catalog_options, target) == sorted(((i, "c") for i in range(ROWS)), key=repr)
 
 

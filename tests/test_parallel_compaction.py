@@ -16,7 +16,6 @@ from helpers import FILE2, D, I, U
 from lake_reader import duckdb_rows, lake_rows
 
 pytestmark = pytest.mark.spark
-PAIRS = MaintenanceSettings(file_group_files=2)
 PATIENCE_S = 120
 
 
@@ -25,8 +24,9 @@ def quiet(_):
 
 
 @pytest.fixture(params=[3, 2], ids=["v3", "v2"])
-def table(request, world):
+def table(request, world, monkeypatch):
     """A loaded table of 400 rows in eight files, so of four groups of two files."""
+    monkeypatch.setattr(compaction, "MOST_FILES", 2)
     world.table("t").load("t", *[(i, "old") for i in range(50)])
     world.given["query_engines"] = ["spark"] if request.param == 3 else ["trino"]
     world.loaded()
@@ -61,8 +61,8 @@ def row_ids(world) -> dict[int, int]:
     return dict(duckdb_rows(world.catalog_options, f"{world.space}.t", "id, _row_id"))
 
 
-def compact(world, s=PAIRS, say=quiet) -> dict:
-    return compaction.compact(world.spark, world.name("t"), s, "r", say)
+def compact(world, s=None, say=quiet) -> dict:
+    return compaction.compact(world.spark, world.name("t"), s or MaintenanceSettings(), "r", say)
 
 
 def around_writes(monkeypatch, before=quiet, after=quiet):
@@ -227,7 +227,7 @@ def test_a_core_is_left_to_ingestion(table, monkeypatch):
 
 @only_v3
 def test_a_plan_predicts_the_time_from_the_rate_of_earlier_runs(table):
-    book = table.book(MaintenanceSettings, dry_run=False, file_group_files=2, max_small_files=1, hourly_tags=0)
+    book = table.book(MaintenanceSettings, dry_run=False, max_small_files=1, hourly_tags=0)
 
     def cost() -> str:
         return next(row["cost"] for row in flow.plan(book) if row["action"] == "compact")

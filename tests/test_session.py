@@ -61,9 +61,9 @@ def test_a_local_session_plans_for_the_cores_that_its_master_states(master, core
 
 @pytest.mark.parametrize("line", jars.ICEBERG)
 def test_a_stream_needs_no_jar(line):
-    plain = jars.packages(line, Settings(), s3=False)
+    plain = jars.packages(line, Settings())
     for source in ("kafka://broker:9092/dms", "kinesis://eu-central-1/dms"):
-        assert jars.packages(line, Settings(source=source), s3=False) == plain
+        assert jars.packages(line, Settings(source=source)) == plain
 
 
 # --- how it ends

@@ -196,7 +196,19 @@ def test_a_wrong_cell_is_refused(params, cell, says):
     [
         ({"comon": {}}, "unknown section 'comon'\n  cure: did you mean 'common'"),
         ({"common": {"sorce": "x"}}, "common: unknown parameter 'sorce'\n  cure: did you mean 'source'"),
-        ({"common": {"max_batch_mb": 1}}, "common: unknown parameter 'max_batch_mb'"),
+        (
+            {"common": {"max_batch_mb": 1}},
+            "common: 'max_batch_mb' has no effect here\n  cure: write it in section cdc_merge$",
+        ),
+        (
+            {"full_load": {"dry_run": True}},
+            "full_load: 'dry_run' has no effect here\n  cure: write it in section maintenance or warehouses",
+        ),
+        ({"source": "x"}, "the top level: 'source' has no effect here\n  cure: write it in section common$"),
+        (
+            {"common": {"warehouses": {}}},
+            "common: 'warehouses' has no effect here\n  cure: it is a section: write it without indentation",
+        ),
         ({"cdc_merge": {"max_batch_md": 1}}, "did you mean 'max_batch_mb'"),
         ({"common": {"env": "x"}}, "unknown parameter 'env'"),
         ({"common": {"parallel_tables": "2"}}, "demo.yml: common: parallel_tables: '2' should be a valid integer"),

@@ -14,9 +14,9 @@ from pyiceberg.catalog import load_catalog
 
 import reference
 from frazil.cli import main
-from frazil.config.jars import SDK_BUNDLES
+from frazil.config.jars import SDK_BUNDLES, needs_s3
 from frazil.config.settings import MaintenanceSettings, ParameterError, Settings
-from frazil.config.spark_session import get_spark, needs_s3, s3_conf
+from frazil.config.spark_session import get_spark, s3_conf
 from frazil.config.spec import parse_spec
 from frazil.dms import position, storage
 from frazil.dms.endpoint import DELIMITERS, SEQUENCES, DatePartition
@@ -446,9 +446,7 @@ def story(world: World, lane: str) -> dict:
         pyiceberg_catalog.get_table(pyiceberg_catalog.open_catalog(world.book().settings), f"{world.space}.t")
     )
     stored = world.position("t")
-    (kept,) = maintenance.run(
-        world.book(MaintenanceSettings, dry_run=False, max_small_files=1, max_deleted_share=0.0, wait_for_writer_s=0)
-    )
+    (kept,) = maintenance.run(world.book(MaintenanceSettings, dry_run=False, max_small_files=1, max_deleted_share=0.0))
     return {
         "rows": world.rows("t"),
         "last": stored["last"],

@@ -100,10 +100,18 @@ def test_a_message_that_is_too_long_is_cut_and_says_by_how_many_lines():
     assert TEAMS_TEXT - 200 < len(card) < 28_000
     one = {**FAILED, "cause": "y" * 50_000}
     assert len(request_of("https://hooks.slack.com/x", one)[1]["blocks"][1]["text"]["text"]) < 3000
-    summary = request_of("https://events.pagerduty.com/v2/enqueue", {**FAILED, "outcome": "z" * 5000})[1]["payload"][
-        "summary"
-    ]
+    address = "https://events.pagerduty.com/v2/enqueue?routing_key=k1"
+    summary = request_of(address, {**FAILED, "outcome": "z" * 5000})[1]["payload"]["summary"]
     assert len(summary) == PAGERDUTY_SUMMARY
+
+
+@pytest.mark.parametrize("query", ["", "?routing_key=", "?routing_kye=k1"])
+def test_a_pagerduty_address_without_its_key_is_told_of_at_every_check(query, capsys):
+    operate = OperateSettings(env="prod", webhook=f"https://events.pagerduty.com/v2/enqueue{query}")
+    end_trouble(operate)
+    call_hooks(operate, FAILED)
+    said = "webhook: PagerDuty's address lacks the key of its service; write …/v2/enqueue?routing_key=<key>\n"
+    assert capsys.readouterr().err == 2 * said
 
 
 def test_hooks_post_the_message_and_secrets_are_not_in_it(monkeypatch, capsys):

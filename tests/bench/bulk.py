@@ -9,6 +9,7 @@ import psutil
 
 from bench._lake import Changes, fill, lake, link_files
 from frazil.flows.cdc import run as merge
+from frazil.lake import lane_choice
 
 
 def _cpu_s() -> float:
@@ -29,13 +30,14 @@ def _timed(book) -> tuple[float, float]:
 def run(quick: bool = False) -> list[dict]:
     """Apply the same files by turns with `lane: auto`, which scans, and with `lane: merge`, each to a table of its own."""
     rows, files, per_file, repeats = (1_000_000, 10, 10_000, 1) if quick else (20_000_000, 10, 100_000, 3)
+    lane_choice.MOST_MB = 1
     timed: dict[str, list[tuple[float, float]]] = {"scan": [], "merge": []}
     with lake() as world:
         fill(world, "files", 1, 1)
         for lane in timed:
             fill(world, lane, rows, 20)
         books = {
-            lane: world.book(lane=ask, tables=[f"public.{lane}"], max_batch_mb=1024, rowdelta_max_mb=1)
+            lane: world.book(lane=ask, tables=[f"public.{lane}"], max_batch_mb=1024)
             for lane, ask in (("scan", "auto"), ("merge", "merge"))
         }
         changes = Changes(rows, seed=7)

@@ -130,7 +130,7 @@ def measured(files: int) -> list[dict]:
             assert done.status == "merged" and world.history("t")[0].summary()["frazil.lane"] == lane, done.note
 
         def maintained() -> None:
-            (done,) = maintenance.run(world.book(MaintenanceSettings, tables=["public.t"], dry_run=False, max_run_mb=1, orphan_days=0, file_group_files=100))  # fmt: skip
+            (done,) = maintenance.run(world.book(MaintenanceSettings, tables=["public.t"], dry_run=False, max_run_s=0.0, orphan_days=0))  # fmt: skip
             assert done.counts["rewritten_files"], done.note
 
         memory.step("commit of the load", lambda: _load(world, "t", entries))

@@ -195,7 +195,8 @@ def run(quick: bool = False) -> list[dict]:
     """Measure; quick: 100,000 rows, 30 commits, two pairs of short windows."""
     rows, files, commits, per_commit = (100_000, 5, 30, 20) if quick else (5_000_000, 50, 1_000, 50)
     seconds, pairs, warm = (5.0, 2, 5.0) if quick else (36.0, 5, 25.0)
-    s = MaintenanceSettings(max_run_s=0.8 * seconds, file_group_files=10 if quick else 60, target_file_mb=64)
+    compaction.MOST_FILES = 10 if quick else 60
+    s = MaintenanceSettings(max_run_s=0.8 * seconds, target_file_mb=64)
     with tempfile.TemporaryDirectory(prefix="frazil-maintenance-") as folder:
         bench, began = Bench(Path(folder), rows), time.time()
         bench.prepare(files, commits, per_commit)

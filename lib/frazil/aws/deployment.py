@@ -122,7 +122,7 @@ class Deployment:
             "PackagesArchive": archives["driver"], "WorkbookArchive": archives["workbook"],
             "SparkShared": engines.spark_options(s.engine, archives),
             "SparkFullLoad": s.full_load_spark, "SparkChanges": s.changes_spark, "WaitSeconds": str(s.wait_s),
-            "SweepEvery": str(s.sweep_every), "KeepRunning": "ENABLED" if s.keep_running else "DISABLED",
+            "KeepRunning": "ENABLED" if s.keep_running else "DISABLED",
             "AlarmTopicArn": s.alarm_topic,
         }  # fmt: skip
 

@@ -17,7 +17,6 @@ from frazil.cli.terminal import wrapped
 from frazil.config import jars
 from frazil.config.paths import sqlite_file, without_scheme
 from frazil.config.settings import NOTEBOOKS, Settings, resolve
-from frazil.config.spark_session import needs_s3
 from frazil.dms.storage import is_s3, location, put, read_head, remove, walk
 from frazil.errors import FrazilError, safe
 from frazil.flows.workbook import Workbook
@@ -147,7 +146,7 @@ def _parameters(env: str, book: list[Workbook]) -> str:
 
 def _jars(settings: Settings) -> str:
     line = ".".join(metadata.version("pyspark").split(".")[:2])
-    there = line in jars.ICEBERG and jars.are_cached(line, settings, needs_s3(settings))
+    there = line in jars.ICEBERG and jars.are_cached(line, settings)
     return f"in {jars.cache_folder()}" if there else "not there yet: the first run fetches them, once"
 
 

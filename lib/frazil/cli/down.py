@@ -140,8 +140,8 @@ def one_table(book: Workbook) -> tuple[Listed, list[str]]:
 def _in_warehouses(book: Workbook) -> Iterator[str]:
     """Yield what warehouses have of the tables of the book's specs, with the command that drops it."""
     for w in declared(book.settings).values():
-        made = {m.table for m in record_of(w, book.folder).read()}
-        for source in (s for s in book.specs if s in made):
+        made = record_of(w, book.folder).tables
+        for source in made.intersection(book.specs):
             drops = f"frazil warehouse undo --env {w.env} --warehouse {w.name} --table {shlex.quote(source)}"
             yield f"what warehouse {w.name} has of it: {drops} drops it"
 

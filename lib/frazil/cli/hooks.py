@@ -25,20 +25,20 @@ def call_hooks(operate: OperateSettings, facts: dict[str, Any], seconds: float =
         except subprocess.TimeoutExpired:
             print(f"on_trouble: the command was stopped after {seconds:g} s", file=sys.stderr)
     if operate.webhook:
-        _post(*request_of(operate.webhook, facts), seconds)
+        _post(operate.webhook, facts, seconds)
 
 
 def end_trouble(operate: OperateSettings, seconds: float = 30.0) -> None:
     """Let a webhook that keeps incidents open (PagerDuty) resolve this environment's: all limits are kept again."""
     if operate.webhook:
-        _post(*request_of(operate.webhook, {"env": operate.env}, is_over=True), seconds)
+        _post(operate.webhook, {"env": operate.env}, seconds, is_over=True)
 
 
-def _post(url: str, body: dict[str, Any] | None, seconds: float) -> None:
-    if body is None:
-        return
-    text = json.dumps(body, default=str).encode()
+def _post(webhook: str, facts: dict[str, Any], seconds: float, is_over: bool = False) -> None:
     try:
-        urlopen(Request(url, text, {"Content-Type": "application/json"}), timeout=seconds).close()
+        url, body = request_of(webhook, facts, is_over)
+        if body is not None:
+            text = json.dumps(body, default=str).encode()
+            urlopen(Request(url, text, {"Content-Type": "application/json"}), timeout=seconds).close()
     except (OSError, ValueError) as e:
         print(f"webhook: {safe(str(e))}", file=sys.stderr)

@@ -133,13 +133,13 @@ def _refused(operate: OperateSettings, options: argparse.Namespace, error: Frazi
         name = find_notebook(options.notebook, operate)[0].stem
     run = RunFolder(open_runs(operate), name, env=operate.env, parameters=given)
     outcome = runs.outcome_of(None, type(error).__name__)
-    run.end(operate.keep_runs, outcome=outcome, cause=str(error))
+    run.end(outcome=outcome, cause=str(error))
     _alarm(operate, run)
 
 
 def _ended(operate: OperateSettings, run: RunFolder, facts: dict[str, Any]) -> None:
     """Store, index and print a run's result; report one that did not succeed, or could not be stored."""
-    run.end(operate.keep_runs, **facts, seconds=round(time.time() - run.facts["began"], 2))
+    run.end(**facts, seconds=round(time.time() - run.facts["began"], 2))
     facts = run.facts
     tables = facts.get("tables", {})
     aside = sum(t.get("quarantined") or 0 for t in tables.values())

@@ -38,7 +38,7 @@ class RunFolder:
         with self.in_trouble():
             self.facts = runs.write(self.folder, **self.facts)
 
-    def end(self, keep_runs: int, **facts: Any) -> None:
+    def end(self, **facts: Any) -> None:
         """Record the run's result and index it."""
         self._room.unlink(missing_ok=True)
         self.keep(**facts)
@@ -46,7 +46,7 @@ class RunFolder:
             with self.in_trouble(), suppress(ValueError):  # a notebook whose file was cut off
                 runs.as_page(executed, self.folder / f"{executed.stem}.html")
         with self.in_trouble():
-            runs.retain(self.home, keep_runs)
+            runs.retain(self.home)
             runs.write_index(self.home)
         if self.spare != self.folder:
             with suppress(OSError):  # it is not empty

@@ -89,8 +89,10 @@ def _teams(facts: dict[str, Any]) -> dict[str, Any]:
 def _pagerduty(url: str, facts: dict[str, Any], is_over: bool) -> tuple[str, dict[str, Any]]:
     """Return a call that opens an environment's incident, or resolves it; the address has `?routing_key=…`."""
     parts = urlsplit(url)
-    key = parse_qs(parts.query).get("routing_key", [""])[0]
-    event = {"routing_key": key, "dedup_key": f"frazil/{facts.get('env', '')}"}
+    keys = parse_qs(parts.query).get("routing_key")
+    if not keys:
+        raise ValueError("PagerDuty's address lacks the key of its service; write …/v2/enqueue?routing_key=<key>")
+    event = {"routing_key": keys[0], "dedup_key": f"frazil/{facts.get('env', '')}"}
     url = urlunsplit(parts._replace(query=""))
     if is_over:
         return url, {**event, "event_action": "resolve"}

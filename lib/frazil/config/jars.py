@@ -64,7 +64,7 @@ class JarsError(FrazilError):
     """Jars cannot be fetched from the repositories that the options name."""
 
 
-def packages(line: str, settings: Settings, s3: bool) -> list[str]:
+def packages(line: str, settings: Settings) -> list[str]:
     """Return the Maven coordinates of the jars that a session of these settings needs, on this line of Spark (`4.1`).
 
     `spark.jars.packages` in the Spark options adds to Frazil's own. An empty value says that Spark already has all
@@ -78,7 +78,7 @@ def packages(line: str, settings: Settings, s3: bool) -> list[str]:
         *ICEBERG[line],
         *DRIVERS,
         LOCAL_FILES,
-        *((WITH_BUNDLE if bundle else HADOOP_AWS)[line] if s3 else []),
+        *((WITH_BUNDLE if bundle else HADOOP_AWS)[line] if needs_s3(settings) else []),
         *(AWS_BUNDLE[line] if bundle else []),
         *_source_driver(settings),
         *[p.strip() for p in (own or "").split(",")],
@@ -86,11 +86,21 @@ def packages(line: str, settings: Settings, s3: bool) -> list[str]:
     return [p for p in dict.fromkeys(needed) if p]
 
 
+def needs_s3(settings: Settings) -> bool:
+    """Return whether Spark reads or writes S3 through Hadoop: the source, or a warehouse without Iceberg's own S3FileIO."""
+    places = (settings.source, "" if _has_s3_file_io(settings) else settings.catalog_options.get("warehouse", ""))
+    return any(place.startswith(("s3://", "s3a://")) for place in places)
+
+
+def _has_s3_file_io(settings: Settings) -> bool:
+    return settings.catalog_options.get("io-impl", "").endswith(".S3FileIO")
+
+
 def _needs_aws_bundle(settings: Settings) -> bool:
     """Return whether Iceberg itself talks to AWS: to Glue, to a REST catalog by signed calls, or to S3 as a REST catalog may ask."""
     options, kind = settings.catalog_options, settings.catalog_kind
-    io = options.get("io-impl", "")
-    return kind == "glue" or "rest.sigv4-enabled" in options or io.endswith(".S3FileIO") or (kind == "rest" and not io)
+    may_ask = kind == "rest" and not options.get("io-impl")
+    return kind == "glue" or "rest.sigv4-enabled" in options or _has_s3_file_io(settings) or may_ask
 
 
 def _source_driver(settings: Settings) -> list[str]:
@@ -105,9 +115,9 @@ def _source_driver(settings: Settings) -> list[str]:
         return []
 
 
-def conf(line: str, settings: Settings, s3: bool, say: Callable[[str], None]) -> dict[str, str]:
+def conf(line: str, settings: Settings, say: Callable[[str], None]) -> dict[str, str]:
     """Return the Spark settings that give a session its jars as local files; Spark itself resolves nothing."""
-    own, wanted = settings.spark_options, packages(line, settings, s3)
+    own, wanted = settings.spark_options, packages(line, settings)
     paths = fetch(wanted, own, _excludes(own), say)
     given = [p for p in own.get("spark.jars", "").split(",") if p]
     return {"spark.jars": ",".join([*paths, *given]), PACKAGES: "", LOADED: ",".join(wanted)}
@@ -127,9 +137,9 @@ def _request(wanted: Sequence[str], options: dict[str, str], excludes: Sequence[
     return hashlib.sha256(repr((sorted(wanted), sorted(excludes), _resolvers(options))).encode()).hexdigest()
 
 
-def are_cached(line: str, settings: Settings, s3: bool) -> bool:
+def are_cached(line: str, settings: Settings) -> bool:
     """Return whether a session of these settings finds all its jars in the cache."""
-    wanted, index = packages(line, settings, s3), _read(cache_folder() / "index.json")
+    wanted, index = packages(line, settings), _read(cache_folder() / "index.json")
     found = index["sets"].get(_request(wanted, settings.spark_options, _excludes(settings.spark_options)), [])
     return not wanted or bool(found and all(_whole(cache_folder(), jar, index["jars"]) for jar in found))
 

@@ -177,9 +177,7 @@ def lowered(nice: int, say: Callable[[str], None] = print) -> Iterator[None]:
     if os.getsid(0) == os.getpid():
         with suppress(OSError):  # another system, or without autogroups
             Path("/proc/self/autogroup").write_text(str(nice))
-    say(
-        f"runs at lower priority (nice = {nice}), so that ingestion comes first; parameter 'nice' = 0: at the usual one"
-    )
+    say(f"runs at lower priority (nice = {nice}), so that ingestion comes first")
 
 
 def _children() -> Iterator[int]:

@@ -205,11 +205,6 @@ class CdcMergeSettings(Settings):
         "keys (`scan`). `auto` takes what it expects to be faster.",
         choices=("auto", "merge", "rowdelta", "scan"),
     )
-    rowdelta_max_mb: int = parameter(
-        64,
-        "Maximum size of the changes of a row delta by key index, unpacked, in MB: it holds them in the driver's memory. "
-        "Larger batches scan the table's keys, and Spark's tasks write them.",
-    )
     index_limit_mb: int = parameter(
         2048, "Maximum size of a table's key index on disk, in MB; above it, a scan of the keys finds the rows."
     )
@@ -269,6 +264,7 @@ class WarehousesSettings(PlannedSettings):
 class MaintenanceSettings(PlannedSettings):
     """Parameters of 03_maintenance."""
 
+    nice: ClassVar[int] = 10
     max_small_files: int = parameter(5, "Compact a table that has more small files than this.")
     max_deleted_share: float = parameter(
         0.1, "Compact a table when more than this share of the rows in its data files is deleted."
@@ -283,20 +279,7 @@ class MaintenanceSettings(PlannedSettings):
     sort_by: list[str] = parameter(
         [], "Columns to sort by within each file group of a compaction; empty: keep the order of the rows."
     )
-    file_group_files: int = parameter(200, "Maximum number of files per file group of a compaction.")
-    wait_for_writer_s: float = parameter(
-        30.0, "Seconds that compaction waits for a batch in progress; after that, the attempt is lost."
-    )
-    nice: int = parameter(
-        10,
-        "Priority of a run that starts its own Spark, as for the command `nice`, so that ingestion on the same "
-        "machine comes first. 0: the usual priority; 19, the lowest, may get no CPU at all. A dry run keeps the "
-        "usual priority.",
-    )
     max_run_s: float = parameter(600.0, "Start no further file group of a table after this many seconds.")
-    max_run_mb: int = parameter(
-        10_240, "Maximum MB to rewrite per table and run; at least one file group is rewritten."
-    )
     hourly_tags: int = parameter(24, "Number of hours to keep a tag of the state at each full hour (UTC); 0 = off.")
     daily_tags: int = parameter(14, "Number of days to keep a tag of the state at midnight (UTC); 0 = off.")
     orphan_days: float = parameter(0.0, "Delete orphan files older than this many days (minimum 3); 0 = off.")
@@ -390,7 +373,6 @@ class OperateSettings(Settings):
         "Frazil.",
     )
     timeout_s: float = parameter(0.0, "Stop a `frazil run` after this many seconds; 0 = off.")
-    keep_runs: int = parameter(500, "Number of run folders to keep, the newest.")
     max_lag_s: float = parameter(
         900.0, "Alert (`frazil check`) if a pending change file has waited longer than this many seconds."
     )
@@ -449,9 +431,6 @@ class AwsSettings(Settings):
         "Options of spark-submit for setup and changes.",
     )
     wait_s: int = parameter(30, "Seconds between two looks at the queue.", least=5)
-    sweep_every: int = parameter(
-        120, "Start a job at each Nth look even though no message waits: a lost event then costs time only.", least=1
-    )
     keep_running: bool = parameter(True, "Start the pipeline every hour if it does not run.")
     alarm_topic: str = parameter("", "ARN of an SNS topic that hears of failed executions; empty: none.")
     source_secret: str = parameter(
@@ -481,6 +460,15 @@ RETIRED = {
     ("maintenance", "max_manifests"): "manifests are rewritten when a table has more than 20",
     ("maintenance", "slice_attempts"): "each file group is tried three times a run",
     ("maintenance", "small_file_mb"): "files below a quarter of target_file_mb are small",
+    ("cdc_merge", "rowdelta_max_mb"): "batches above 64 MB, unpacked, go by scan",
+    ("maintenance", "file_group_files"): "a file group has at most 200 files",
+    ("maintenance", "slice_files"): "a file group has at most 200 files",
+    ("maintenance", "wait_for_writer_s"): "compaction waits up to 30 s for a batch in progress",
+    ("maintenance", "yield_s"): "compaction waits up to 30 s for a batch in progress",
+    ("maintenance", "nice"): "a run that starts its own Spark has priority 10, so that ingestion comes first",
+    ("maintenance", "max_run_mb"): "max_run_s limits how long a run starts further file groups",
+    ("operate", "keep_runs"): "the newest 500 run folders are kept",
+    ("aws", "sweep_every"): "each 120th look at the queue starts a job even though no message waits",
     ("latency", "worker_vcpu"): "write it into prices, as worker_vcpu",
     ("latency", "worker_gb"): "write it into prices, as worker_gb",
 }
@@ -491,8 +479,6 @@ RENAMED = {
     ("common", "readers"): "query_engines",
     ("full_load", "load_over"): "load_complete_when",
     ("cdc_merge", "fold_after"): "merge_small_after",
-    ("maintenance", "yield_s"): "wait_for_writer_s",
-    ("maintenance", "slice_files"): "file_group_files",
 }
 """Earlier names of parameters, by section, and their present names. Both are read; an earlier one gives a warning."""
 
@@ -537,9 +523,24 @@ def _environment(env: str) -> tuple[Path, dict[str, dict]]:
     if isinstance(sections, dict):
         renamed = {n: _up_to_date(n, section, f"{file}: {n}") for n, section in sections.items() if n != WAREHOUSES}
         sections = {**sections, **renamed}
+        _require_places(sections, str(file))
     stated = set(sections) if isinstance(sections, dict) else set()
     found = _checked(environment(stated), sections, str(file))
     return file, {name: section.given() for name, section in found.items() if name != WAREHOUSES}
+
+
+def _require_places(sections: dict[Any, Any], where: str) -> None:
+    """Refuse a parameter where it has no effect but in another section it would, and a section inside another."""
+    known = {n: {f.name for f in fields(of)} - {"env"} for n, of in {"common": Settings, **NOTEBOOKS}.items()}
+    places = {"the top level": sections} | {n: sections[n] for n in known if n in sections and n != WAREHOUSES}
+    for place, given in places.items():
+        here = known.get(place, known.keys())
+        for name in given if isinstance(given, dict) else ():
+            having = [n for n in known if name in known[n]]
+            if name not in here and (having or name in known):
+                cure = f"write it in section {' or '.join(having[:1] if 'common' in having else having)}"
+                cure = cure if having else "it is a section: write it without indentation"
+                raise ParameterError(f"{where}: {place}: '{name}' has no effect here", cure)
 
 
 def present_name(section: str, name: str) -> str:

@@ -146,13 +146,6 @@ def catalog_conf(settings: Settings) -> dict[str, str]:
     return {name: "org.apache.iceberg.spark.SparkCatalog", **{f"{name}.{k}": v for k, v in given.items()}}
 
 
-def needs_s3(settings: Settings) -> bool:
-    """Return whether Spark reads or writes S3 through Hadoop: the source, or a warehouse without Iceberg's own S3FileIO."""
-    own = settings.catalog_options.get("io-impl", "").endswith(".S3FileIO")
-    places = (settings.source, "" if own else settings.catalog_options.get("warehouse", ""))
-    return any(place.startswith(("s3://", "s3a://")) for place in places)
-
-
 def s3_conf(line: str) -> dict[str, str]:
     """Return the Spark settings for reading `s3://` in a local session, with endpoint and region from AWS_* variables.
 
@@ -212,7 +205,7 @@ def _line() -> str:
 def _conf(settings: Settings, master: str) -> dict[str, str]:
     """Return the Spark settings of a session, without its jars."""
     return {
-        **(s3_conf(_line()) if needs_s3(settings) else {}),
+        **(s3_conf(_line()) if jars.needs_s3(settings) else {}),
         "spark.sql.extensions": EXTENSIONS,
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.memory": "4g",
@@ -243,7 +236,7 @@ def _build(settings: Settings, say: Callable[[str], None]) -> SparkSession:
     if jvm_start.is_elsewhere():
         return _started(lambda: jvm_start.session_there(lambda master: _conf(settings, master)), log)
     master = os.environ.get("FRAZIL_MASTER", "local[*]")
-    there = jars.conf(_line(), settings, needs_s3(settings), say)
+    there = jars.conf(_line(), settings, say)
     conf = {"spark.master": master, "spark.app.name": "frazil", **_conf(settings, master), **there}
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -315,7 +308,7 @@ def _require_iceberg(spark: SparkSession, settings: Settings) -> None:
         spark.sql(statement)
     except Exception as e:
         if "ClassNotFoundException" in str(e) or "Cannot find catalog plugin class" in str(e):
-            needed = ",".join(jars.packages(_line(), settings, needs_s3(settings)))
+            needed = ",".join(jars.packages(_line(), settings))
             raise SessionError(
                 "this Spark session lacks Iceberg's jars",
                 f"start it with --packages {needed or jars.ICEBERG[_line()][0]}",
@@ -347,7 +340,7 @@ def get_spark(settings: Settings, say: Callable[[str], None] = print) -> SparkSe
             "the Spark session lacks Iceberg's SQL extensions", f"start it with spark.sql.extensions={EXTENSIONS}"
         )
     if loaded := spark.conf.get(jars.LOADED, "") or "":
-        needed, bundled = jars.packages(_line(), settings, needs_s3(settings)), ":iceberg-aws-bundle:" in loaded
+        needed, bundled = jars.packages(_line(), settings), ":iceberg-aws-bundle:" in loaded
         if lacks := [p for p in needed if p not in loaded.split(",") and not (bundled and p.startswith(jars.AWS_SDK))]:
             raise SessionError(
                 f"this Spark session was built without {', '.join(lacks)}", "restart the kernel and run again"

@@ -62,7 +62,10 @@ class Entries(BaseModel):
     @classmethod
     def _explained(cls, raw: Any, handler) -> Self:
         if not isinstance(raw, dict):
-            raise FrazilError(f"{cls.shown('', raw)} is not of the form `name: value`", f"write {flow(cls.example())}")
+            raise FrazilError(
+                f"{cls.shown('', raw)} is not of the form `name: value`",
+                f"write {flow(cls.example() or {'name': 'value'})}",
+            )
         known = [f.alias or n for n, f in cls.model_fields.items()]
         for name in raw:
             if name not in known and cls.model_config["extra"] == "forbid":

@@ -256,11 +256,12 @@ class _Applying:
 
     def _why_large(self) -> str:
         """Return why packed files are too much for the driver; empty if they are not."""
-        most = self.book.lanes.max_mb
+        from frazil.lake.lane_choice import MOST_MB as most
+
         size = unpacked_bytes(self.batch.files, most * 10**6) or 0
         if size <= most * 10**6:
             return ""
-        return f"{size / 1e6:,.0f} MB of changes or more once unpacked, above rowdelta_max_mb ({most})"
+        return f"{size / 1e6:,.0f} MB of changes or more once unpacked, too many for a row delta by index ({most} MB)"
 
     def _collapsed(self, in_driver: bool) -> Collapsed:
         book, spec = self.book, self.spec

@@ -77,8 +77,7 @@ def _duration(book: Workbook, spec: TableSpec) -> str:
     if not rate:
         return "the time is not known before its first run"
     groups = file_groups(book.spark, jvm.load_table(book.spark, book.name(spec)), s)
-    mb = min(sum(g.bytes for g in groups), s.max_run_mb << 20) / 1e6
-    return f"about {mb / rate:,.0f} s at {rate:,.3g} MB/s, the rate of its last runs"
+    return f"about {sum(g.bytes for g in groups) / 1e6 / rate:,.0f} s at {rate:,.3g} MB/s, the rate of its last runs"
 
 
 @stage

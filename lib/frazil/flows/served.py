@@ -244,7 +244,7 @@ def require_no_stop(book: Workbook, spec: TableSpec, old: int) -> None:
     from frazil.warehouses.family import WarehouseError
 
     for w in declared(book.settings).values() if old < book.format_version else ():
-        made = {m.table for m in record_of(w, book.folder).read()}
+        made = record_of(w, book.folder).tables
         has = spec.source in made or (w.entries.linked and made)
         if has and w.reads(spec.source) and ENGINES[w.entries.engine].limits == UPGRADE:
             it = f"--env {w.env} --warehouse {w.name}" + ("" if w.entries.linked else f" --table {spec.source}")

@@ -193,15 +193,7 @@ class Workbook:
         s, folder = self.settings, (self.folder / "index").absolute()
         if not isinstance(s, CdcMergeSettings):
             return Lanes(self.spark, folder, "merge")
-        return Lanes(
-            self.spark,
-            folder,
-            s.lane,
-            s.index_limit_mb,
-            s.rowdelta_max_mb,
-            s.merge_small_after,
-            lasting=s.run_for_s > 0,
-        )
+        return Lanes(self.spark, folder, s.lane, s.index_limit_mb, s.merge_small_after, lasting=s.run_for_s > 0)
 
     @property
     def format_version(self) -> int:

@@ -37,10 +37,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FILE_GROUP = "frazil.slice"
-ATTEMPTS = 3
 ANY_DELETED = 1e-9
 """The share that stands for 0 in Iceberg's procedure, which refuses that."""
-"""Times to try to commit a file group against ingestion; after that it waits for the next run."""
+MOST_FILES = 200
+"""Limit of files in a file group."""
+ATTEMPTS, WAIT_FOR_WRITER_S = 3, 30.0
+"""Times to try to commit a file group against ingestion, and seconds that each waits for a batch in progress."""
 MOST_AT_ONCE = 8
 """Limit of file groups that are rewritten at the same time: this process plans and commits them one after the other."""
 
@@ -93,10 +95,10 @@ def file_groups(spark: SparkSession, table: jvm.JavaTable, s: MaintenanceSetting
 
 
 def _packed(files: list[_File], s: MaintenanceSettings) -> Iterator[list[_File]]:
-    """Yield the files of a partition in groups of at most the target size, and of at most `file_group_files`."""
+    """Yield the files of a partition in groups of at most the target size, and of at most `MOST_FILES`."""
     group: list[_File] = []
     for file in files:
-        full = sum(f.bytes for f in group) + file.bytes > s.target_file_mb << 20 or len(group) >= s.file_group_files
+        full = sum(f.bytes for f in group) + file.bytes > s.target_file_mb << 20 or len(group) >= MOST_FILES
         if group and full:
             yield group
             group = []
@@ -137,7 +139,7 @@ def at_once(spark: SparkSession, table: jvm.JavaTable) -> int:
 def compact(
     spark: SparkSession, name: str, s: MaintenanceSettings, run: str, say: Callable[[str], None]
 ) -> dict[str, float]:
-    """Compact a table in file groups within the run's limits of time and bytes, and return counts of what was done.
+    """Compact a table in file groups within the run's time, and return counts of what was done.
 
     If one group fails, the others are cancelled, and its error is raised. A run that was stopped or killed continues
     with the next run: the plan depends on the table alone.
@@ -150,14 +152,14 @@ def compact(
         return _by_iceberg(job, table, began)
     counts = dict.fromkeys(("file_groups", "planned_files", "rewritten_files", "added_files", "carried_deletes"), 0)
     counts |= {"planned_files": sum(len(p.files) for p in planned), "rewritten_bytes": 0, "attempts": 0, "given_up": 0}
-    started, head, running = 0, 0, set()
+    head, running = 0, set()
     with ThreadPoolExecutor(MOST_AT_ONCE) as pool:
         try:
             for number, group in enumerate(planned, 1):
                 running = _settled(running, counts, at_once(spark, table) - 1)
-                if started and (time.monotonic() - began > s.max_run_s or started + group.bytes > s.max_run_mb << 20):
+                if number > 1 and time.monotonic() - began > s.max_run_s:
                     say(
-                        f"{name}: stopped at the run's bounds before file group {number} of {len(planned)}; the next run continues"
+                        f"{name}: max_run_s has passed before file group {number} of {len(planned)}; the next run continues"
                     )
                     break
                 table = jvm.load_table(spark, name)
@@ -166,7 +168,6 @@ def compact(
                     table = _until_somebody_commits(spark, name)
                 head = table.currentSnapshot().snapshotId()
                 running.add(pool.submit(_in_thread, job, job_properties(spark), group, number))
-                started += group.bytes
             _settled(running, counts, 0)
         except BaseException:
             job.cancel(running)
@@ -263,7 +264,7 @@ class _Swap:
         """Commits that did not certainly fail: the new files must stay. Orphan removal deletes unused ones."""
 
     def attempt(self, facts: dict[str, int], mark: str) -> bool:
-        """Commit once, when no batch is being written; raise MainMovedError if one still is after `wait_for_writer_s`."""
+        """Commit once, when no batch is being written; raise MainMovedError if one still is after `WAIT_FOR_WRITER_S`."""
         spark, name = self.spark, self.name
         self.deletes, self.sent = [], False
         if self.job.stopped.is_set():
@@ -271,7 +272,7 @@ class _Swap:
         self.attempts += 1
         if self.attempts > 1 or self.job.others_since(self.start.snapshotId(), jvm.load_table(spark, name)):
             _until_somebody_commits(spark, name)
-        table = _after_the_batch_in_flight(spark, name, self.job.settings.wait_for_writer_s)
+        table = _after_the_batch_in_flight(spark, name, WAIT_FOR_WRITER_S)
         head = table.currentSnapshot().snapshotId()
         now = jvm_rewrite.Tasks(spark, table, head, [*self.rewrite.old])
         if not all(path in now for path in self.rewrite.old):

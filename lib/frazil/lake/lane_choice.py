@@ -26,6 +26,8 @@ SECONDS = {"merge": (0.5, 0.8e-6, 0.15), "scan": (0.8, 0.2e-6, 0.1)}
 
 They only order the lanes. `plan` estimates from a table's commits, and `advice` fits a model of queues to the ledger.
 """
+MOST_MB = 64
+"""MB of changes, unpacked, that a row delta by key index takes: the driver holds them in memory."""
 ROWDELTA_S, ROWDELTA_S_PER_MB = 0.4, 0.15
 INDEX_S, INDEX_S_PER_ROW, STORED_S_PER_ROW, AMORTISED = 2.0, 2e-6, 0.1e-6, 100
 """Seconds of a row delta by index, and of its index, which the batches of a long run share.
@@ -59,7 +61,6 @@ class Lanes:
     folder: Path
     mode: str = "auto"
     limit_mb: int = 2048
-    max_mb: int = 64
     merge_small_after: int = 0
     lasting: bool = False
     """Whether the run applies many batches, so that building an index pays."""
@@ -93,8 +94,8 @@ class Lanes:
             return "merge", "a table without a key"
         if partial:
             return "merge", "rows that do not carry every column"
-        if megabytes > self.max_mb and self.mode != "scan":
-            return "scan", f"{megabytes:.3g} MB of changes, above rowdelta_max_mb ({self.max_mb})"
+        if megabytes > MOST_MB and self.mode != "scan":
+            return "scan", f"{megabytes:.3g} MB of changes, too many for a row delta by index ({MOST_MB} MB)"
         too_large = "" if self.mode == "scan" else self._why_no_index(name, spec)
         if self.mode in ("rowdelta", "scan"):
             return ("scan", too_large) if too_large else (self.mode, "set")

@@ -142,8 +142,7 @@ def plan(h: Health, s: MaintenanceSettings) -> list[Action]:
     elif h.deleted_share > s.max_deleted_share:
         compaction = f"{h.deleted_share:.0%} of the rows in data files are deleted, allowed {s.max_deleted_share:.0%}"
     if compaction:
-        much = min(h.mb, s.max_run_mb)
-        actions.append(Action("compact", compaction, f"reads three times and writes up to {much:,.1f} MB"))
+        actions.append(Action("compact", compaction, f"reads three times and writes up to {h.mb:,.1f} MB"))
     if h.manifests > MAX_MANIFESTS:
         why = f"{h.manifests} manifests, allowed {MAX_MANIFESTS}"
         actions.append(Action("rewrite manifests", why, f"reads and writes up to {h.metadata_mb:,.1f} MB of metadata"))

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frazil.config.paths import local_path
+from frazil.config.processes import is_running
 from frazil.config.spec import Column, TableSpec
 from frazil.dms.position import Position
-from frazil.config.processes import is_running
 from frazil.errors import FrazilError
 from frazil.lake import jvm
 from frazil.lake.commit import Facts, host

@@ -38,8 +38,8 @@ NAMES = ("00_setup", "01_full_load", "02_cdc_merge", "03_maintenance", "06_wareh
 """The notebooks that write."""
 ROOM = 1 << 16
 """Bytes that a run needs at least to store its files."""
-SHOWN = 5
-"""Maximum number of tables that a line names."""
+SHOWN, KEPT = 5, 500
+"""Maximum numbers of tables that a line names, and of run folders that are kept."""
 
 
 def outcome(tables: list[dict[str, Any]]) -> str:
@@ -184,7 +184,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda r: (r["began"], r["folder"].name), reverse=True)
 
 
-def retain(folder: Path, keep: int) -> list[Path]:
+def retain(folder: Path, keep: int = KEPT) -> list[Path]:
     """Remove the oldest run folders beyond `keep` and return them; a running one stays."""
     old = [r["folder"] for r in read(folder)[keep:] if r["outcome"] != "running"]
     for gone in old:

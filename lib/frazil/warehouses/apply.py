@@ -63,6 +63,11 @@ class Record:
         """Return what was made."""
         return [Made(**m) for m in json.loads(self.file.read_text(encoding="utf-8"))] if self.file.exists() else []
 
+    @property
+    def tables(self) -> set[str]:
+        """The source tables for which something was made."""
+        return {m.table for m in self.read()}
+
     def write(self, made: Sequence[Made]) -> None:
         """Replace the file."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
