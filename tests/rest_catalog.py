@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import re
 import socket
 import threading
 import uuid
@@ -27,6 +28,8 @@ class RestCatalog:
         self.spaces: set[str] = set()
         self.tables: dict[tuple[str, str], tuple[str, TableMetadata]] = {}
         self.requests: list[str] = []
+        self.signed: set[str] = set()
+        """Services for which AWS's signatures of the requests were made."""
         self.faults: dict[int, str] = {}
         self.down = False
 
@@ -154,6 +157,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         path = self.path.split("?")[0].removeprefix("/v1/")
         fault = self.catalog.fault(f"{self.command} {path}")
+        self.catalog.signed |= set(
+            re.findall(r"^AWS4-HMAC-SHA256 .*/([\w-]+)/aws4_request", self.headers.get("Authorization") or "")
+        )
         if fault.endswith("before"):
             self.fail(fault)
             return

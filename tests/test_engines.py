@@ -16,12 +16,13 @@ import aws_emulator
 import trino_server
 from frazil.cli.commands import main
 from frazil.config import jars
-from frazil.config.settings import ParameterError, resolve
+from frazil.config.settings import ParameterError, Settings, resolve
 from frazil.config.validation import checked
 from frazil.config.warehouse_entries import WarehouseEntries
 from frazil.config.warehouses import Warehouse
 from frazil.lake import pyiceberg_catalog
 from frazil.warehouses.family import family
+from frazil.warehouses.grammar import require_properties
 from helpers import D, I, U, World
 from rest_catalog import RestCatalog
 
@@ -115,7 +116,7 @@ def work(world: World, step: str, tables: dict) -> None:
 
 @pytest.fixture(scope="module")
 def trino(aws, lake, tmp_path_factory):
-    """Trino with two catalogs, `glue` and `rest`; yield its port."""
+    """Trino with the catalogs `glue`, `rest` and `signed`, which is REST with signed calls; yield its port."""
     here = {
         "s3.endpoint": aws, "s3.path-style-access": "true", "s3.aws-access-key": aws_emulator.ACCOUNT, "s3.aws-secret-key": "test",
     }  # fmt: skip
@@ -127,8 +128,21 @@ def trino(aws, lake, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trino")
     with OfGlue(folder, lake[1]) as rest:
         given = {"iceberg.catalog.type": "rest", "iceberg.rest-catalog.uri": rest.uri, **s3}
-        with trino_server.running(folder, glue=glue, rest=given) as port:
+        with trino_server.running(folder, glue=glue, rest=given, signed={**_signed(rest.uri), **here}) as port:
             yield port
+        assert rest.signed == {"s3tables"}
+
+
+def _signed(uri: str) -> dict[str, str]:
+    """Return the catalog file that Frazil writes for a lake in S3 Tables."""
+    options = {
+        "type": "rest", "uri": uri, "warehouse": f"arn:aws:s3tables:{aws_emulator.REGION}:111122223333:bucket/lake",
+        "rest.sigv4-enabled": "true", "rest.signing-name": "s3tables", "rest.signing-region": aws_emulator.REGION,
+    }  # fmt: skip
+    entries = checked(WarehouseEntries, {"engine": "trino", "database": "signed"}, "test", ParameterError)
+    (ours,) = family(w := Warehouse("trino", "w", entries, Settings(catalog_options=options))).files(w).values()
+    require_properties(w, ours)
+    return ours
 
 
 def ask(port: int, statement: str) -> list[list]:
@@ -149,7 +163,7 @@ def test_the_tables_have_the_forms_of_deletes_that_are_to_be_read(lake, table):
     assert len(there.specs()) == (2 if table.endswith("partitions") else 1)
 
 
-@pytest.mark.parametrize("catalog", ["glue", "rest"])
+@pytest.mark.parametrize("catalog", ["glue", "rest", "signed"])
 @pytest.mark.parametrize("table", TABLES)
 def test_trino_returns_the_same_rows(trino, catalog, table):
     assert sorted(map(tuple, ask(trino, f"SELECT id, v FROM {catalog}.app.{table}"))) == sorted(EXPECTED.items())

@@ -225,11 +225,7 @@ def test_a_byte_order_mark_is_no_part_of_a_name_or_a_value(with_header, new_worl
 @spark
 @pytest.mark.parametrize(
     ("header", "says"),
-    [
-        ("Op,ts,id,v,m", "unknown column 'm'"),
-        ("Op,ts,id,n", "no column v"),
-        ("ts,id,v,n", "no column Op"),
-    ],
+    [("Op,ts,id,v,m", "unknown column 'm'"), ("Op,ts,id,n", "no column v"), ("ts,id,v,n", "no column Op")],
 )
 def test_a_header_with_an_unknown_or_without_a_known_column_is_refused(with_header, header, says):
     w = with_header.load("t").loaded().write("t", FILE1, header + "\n")

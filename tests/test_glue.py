@@ -14,10 +14,10 @@ from frazil.cli import main
 from frazil.cli.aws import _lag
 from frazil.config import jars
 from frazil.config.settings import Settings, resolve
+from frazil.errors import FrazilError
 from frazil.flows import pending_work
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
-from frazil.lake.pyiceberg_catalog import CatalogError
 from frazil.report import runs
 from helpers import U, World
 
@@ -120,10 +120,8 @@ def test_tables_of_s3_tables_are_read_without_spark(aws, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3TABLES", aws)
     impl = {"catalog-impl": "software.amazon.s3tables.iceberg.S3TablesCatalog", "warehouse": arn}
     assert pyiceberg_catalog.open_catalog(Settings(catalog_options=impl)).list_namespaces() == [("app",)]
-    monkeypatch.delenv("AWS_REGION")
-    monkeypatch.delenv("AWS_DEFAULT_REGION")
-    with pytest.raises(CatalogError, match="no AWS region"):
-        pyiceberg_catalog.open_catalog(Settings(catalog_options=impl))
+    with pytest.raises(FrazilError, match="'s3://tables' is not the ARN of a table bucket"):
+        pyiceberg_catalog.open_catalog(Settings(catalog_options={**impl, "warehouse": "s3://tables"}))
 
 
 @pytest.mark.parametrize("line", jars.ICEBERG)

@@ -75,12 +75,7 @@ def test_a_fault_at_any_commit_of_a_load_or_of_maintenance_fails_neither(world, 
         return world.full_load(on_changed_load="replay")["t"]
 
     def maintain():
-        asked = {
-            "dry_run": False,
-            "max_small_files": 0,
-            "keep_hours": 0.0,
-            "min_snapshots": 1,
-        }
+        asked = {"dry_run": False, "max_small_files": 0, "keep_hours": 0.0, "min_snapshots": 1}
         (result,) = maintenance.run(world.book(MaintenanceSettings, **asked))
         return result
 

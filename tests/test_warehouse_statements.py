@@ -246,11 +246,26 @@ def test_the_files_of_trino_and_pyiceberg_are_these():
     }  # fmt: skip
 
 
+BUCKET = "arn:aws:s3tables:eu-west-1:111122223333:bucket/my-tables"
 LAKES = {
     "sqlite": {"type": "jdbc", "uri": "jdbc:sqlite:runs/l/catalog.db", "warehouse": "runs/l/warehouse"},
     "rest": {"type": "rest", "uri": "https://lake.example/api", "warehouse": "main"},
     "hive": {"type": "hive", "uri": "thrift://h:9083"},
-}
+    "signed": {"type": "rest", "uri": "https://s3tables.eu-west-1.amazonaws.com/iceberg", "warehouse": BUCKET, "s3.secret-access-key": "no",
+               "rest.sigv4-enabled": "true", "rest.signing-name": "s3tables", "rest.signing-region": "eu-west-1"},
+    "s3tables": {"catalog-impl": "software.amazon.s3tables.iceberg.S3TablesCatalog", "warehouse": BUCKET},
+}  # fmt: skip
+SIGNED = {
+    "trino": {
+        "iceberg.catalog.type": "rest", "iceberg.rest-catalog.uri": LAKES["signed"]["uri"], "iceberg.rest-catalog.warehouse": BUCKET,
+        "iceberg.rest-catalog.security": "SIGV4", "iceberg.rest-catalog.signing-name": "s3tables",
+        "iceberg.rest-catalog.view-endpoints-enabled": "false", "s3.region": "eu-west-1",
+    },
+    "pyiceberg": {
+        "catalog.a.type": "rest", "catalog.a.uri": LAKES["signed"]["uri"], "catalog.a.warehouse": BUCKET, "catalog.a.rest.sigv4-enabled": "true",
+        "catalog.a.rest.signing-name": "s3tables", "catalog.a.rest.signing-region": "eu-west-1",
+    },
+}  # fmt: skip
 IN_THE_FILE = {
     ("trino", "rest"): {"iceberg.catalog.type": "rest", "iceberg.rest-catalog.uri": "https://lake.example/api", "iceberg.rest-catalog.warehouse": "main"},
     ("pyiceberg", "rest"): {"catalog.a.type": "rest", "catalog.a.uri": "https://lake.example/api", "catalog.a.warehouse": "main"},
@@ -263,7 +278,7 @@ IN_THE_FILE = {
 def test_a_configuration_file_names_the_catalog_that_the_lake_has(kind, lake):
     entries = checked(WarehouseEntries, {"engine": kind, "database": "a"}, "test", ParameterError)
     w = Warehouse("wh", "prod", entries, Settings(env="prod", root="/w", catalog_options=LAKES[lake]))
-    wanted = IN_THE_FILE.get((kind, lake))
+    wanted = SIGNED[kind] if lake in ("signed", "s3tables") else IN_THE_FILE.get((kind, lake))
     if wanted is None:
         with pytest.raises(WarehouseError, match="cannot read a lake whose catalog is of type") as e:
             apply.checked(w, [ORDERS])
@@ -271,7 +286,7 @@ def test_a_configuration_file_names_the_catalog_that_the_lake_has(kind, lake):
         return
     apply.checked(w, [ORDERS])
     (properties,) = family(w).files(w).values()
-    assert wanted.items() <= properties.items() and not any("glue" in n for n in properties)
+    assert wanted.items() <= properties.items() and not any("glue" in n or "secret" in n for n in properties)
 
 
 @pytest.mark.parametrize("name", ['or"ders', "or'ders", "or`ders", "or;DROP TABLE x--"])

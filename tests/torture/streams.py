@@ -23,15 +23,7 @@ import pyarrow as pa  # noqa: E402
 from frazil.config.spec import parse_spec  # noqa: E402
 from frazil.core.changes import Changes  # noqa: E402
 from frazil.core.latest_per_key import latest_per_key  # noqa: E402
-from frazil.core.messages import (  # noqa: E402
-    Message,
-    MessageNames,
-    columns_of,
-    gather,
-    parse_message,
-    type_columns,
-    type_messages,
-)
+from frazil.core.messages import Message, MessageNames, columns_of, gather, parse_message, type_columns, type_messages  # noqa: E402
 from helpers import spec_of  # noqa: E402
 from mutated_files import BAD, FIELDS, KEY, OP, TIME, Bad, value_of  # noqa: E402
 

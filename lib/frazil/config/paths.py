@@ -7,7 +7,10 @@ import re
 from collections.abc import Mapping
 from urllib.parse import quote, unquote
 
+from frazil.errors import FrazilError
+
 SQLITE = "jdbc:sqlite:"
+_REST = ("uri", "warehouse", "rest.sigv4-enabled", "rest.signing-name", "rest.signing-region")
 _NOT_IN_URI = re.compile(r'[\x00-\x20\x7f\x60"<>#?%\[\]{}|\\^]')
 
 
@@ -42,6 +45,23 @@ def sqlite_properties(root: str, options: Mapping[str, str]) -> dict[str, str]:
     uri = URL.create("sqlite", database=sqlite_file(root, options)).render_as_string()
     warehouse = options.get("warehouse", "")
     return {"type": "sql", "uri": uri, "warehouse": warehouse if "://" in warehouse else os.path.join(root, warehouse)}
+
+
+def rest_properties(options: Mapping[str, str]) -> dict[str, str]:
+    """Return Iceberg's properties of a REST catalog and of signed calls to it, without credentials.
+
+    The tables of `S3TablesCatalog` are in such a catalog too, in the region of its table bucket. Raise FrazilError if its
+    warehouse is not the ARN of one.
+    """
+    if "S3TablesCatalog" not in options.get("catalog-impl", ""):
+        return {"type": "rest"} | {name: options[name] for name in _REST if name in options}
+    if not (region := re.match(r"arn:[\w-]+:s3tables:([\w-]+):", bucket := options.get("warehouse", ""))):
+        raise FrazilError(
+            f"warehouse '{bucket}' is not the ARN of a table bucket",
+            "write warehouse: arn:aws:s3tables:<region>:<account>:bucket/<name> below catalog_options",
+        )
+    host = os.environ.get("AWS_ENDPOINT_URL_S3TABLES") or f"https://s3tables.{region[1]}.amazonaws.com"
+    return dict(zip(("type", *_REST), ("rest", f"{host}/iceberg", bucket, "true", "s3tables", region[1]), strict=True))
 
 
 def local_path(location: str) -> str | None:

@@ -232,10 +232,7 @@ def compact_group(job: Job, group: FileGroup, number: int) -> dict[str, int]:
     try:
         with job.turn:
             until_committed(
-                lambda: swap.attempt(facts, mark),
-                lambda: _happened(spark, name, mark),
-                swap.failed,
-                ATTEMPTS,
+                lambda: swap.attempt(facts, mark), lambda: _happened(spark, name, mark), swap.failed, ATTEMPTS
             )
     except Exception as error:
         if not (isinstance(error, _FilesGoneError) or may_try_again(error)):
@@ -281,12 +278,7 @@ class _Swap:
         old_deletes = [d for path in self.rewrite.old for d in jvm_rewrite.own_deletes(spark, now, path)]
         files = jvm_rewrite.Replacement(self.old, old_deletes, self.rewrite.new, self.deletes)
         counts = json.dumps({**facts, "carried": self.carried, "attempt": self.attempts})
-        summary = {
-            "frazil.kind": "compact",
-            FILE_GROUP: mark,
-            "frazil.counts": counts,
-            ORDER: self.rewrite.summary(),
-        }
+        summary = {"frazil.kind": "compact", FILE_GROUP: mark, "frazil.counts": counts, ORDER: self.rewrite.summary()}
         self.sent, self.commits = True, self.commits + 1
         jvm_rewrite.commit_rewrite(spark, table, head, self.start.sequenceNumber(), files, summary)
         return True

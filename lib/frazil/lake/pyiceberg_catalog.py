@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.paths import sqlite_file, sqlite_properties
+from frazil.config.paths import rest_properties, sqlite_file, sqlite_properties
 from frazil.config.settings import Settings
 from frazil.dms.position import POSITION, Position, PositionError
 from frazil.dms.storage import endpoint_url
@@ -87,20 +87,11 @@ def open_catalog(settings: Settings) -> Catalog:
         given |= {**sqlite_properties(settings.root, given), "init_catalog_tables": "false"}
         return load_catalog(settings.catalog, **given)
     if kind in ("rest", "glue", "s3tables"):
-        own = _s3tables(region or "") if kind == "s3tables" else {"type": kind}
+        own = rest_properties(settings.catalog_options) if kind == "s3tables" else {"type": kind}
         return load_catalog(settings.catalog, **{k: v for k, v in given.items() if k != "catalog-impl"} | own)
     raise CatalogError(
         f"a catalog of type '{kind}' is not read without Spark", "use type jdbc on SQLite, rest, glue or S3 Tables"
     )
-
-
-def _s3tables(region: str) -> dict[str, str]:
-    """Return the options of S3 Tables' own REST catalog, which knows the tables of `S3TablesCatalog`."""
-    if not region:
-        raise CatalogError("no AWS region is set", "set AWS_REGION")
-    host = os.environ.get("AWS_ENDPOINT_URL_S3TABLES") or f"https://s3tables.{region}.amazonaws.com"
-    signed = {"rest.sigv4-enabled": "true", "rest.signing-name": "s3tables", "rest.signing-region": region}
-    return {"type": "rest", "uri": f"{host}/iceberg", **signed}
 
 
 @_as_catalog_error()

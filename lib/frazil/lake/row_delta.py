@@ -27,12 +27,7 @@ class RowDelta:
     """Commits batches of one table as row deltas."""
 
     def __init__(
-        self,
-        spark: SparkSession,
-        name: str,
-        spec: TableSpec,
-        folder: Path,
-        small: SmallFileMerge | None = None,
+        self, spark: SparkSession, name: str, spec: TableSpec, folder: Path, small: SmallFileMerge | None = None
     ):
         self.spark, self.name, self.spec = spark, name, spec
         self.small = small or SmallFileMerge(0)

@@ -6,17 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from frazil.report.advice import SPEEDS
-from frazil.report.chart_style import (
-    COLOURS,
-    clock,
-    durations,
-    label,
-    new_figure,
-    seconds_axis,
-    span,
-    styled,
-    times,
-)
+from frazil.report.chart_style import COLOURS, clock, durations, label, new_figure, seconds_axis, span, styled, times
 from frazil.report.latency import SERVED_BY, STAGES, after_commit, stage_name
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from frazil.config.paths import sqlite_file, sqlite_properties
+from frazil.config.paths import rest_properties, sqlite_file, sqlite_properties
 from frazil.config.warehouses import Warehouse
 from frazil.warehouses.family import (
     LakeTable,
@@ -48,9 +48,8 @@ def _entry(w: Warehouse) -> dict[str, str]:
         owner = {"glue.id": e.account} if e.account else {}
         return {"type": "glue", "glue.region": e.region, "s3.region": e.region, **owner}
     region = {"s3.region": e.region} if e.region else {}
-    places = {name: given[name] for name in ("uri", "warehouse") if name in given}
-    if kind == "rest":
-        return {"type": "rest", **places, **region}
+    if kind in ("rest", "s3tables"):
+        return {**rest_properties(given), **region}
     if kind == "jdbc" and sqlite_file(w.lake.root, given):
         return {**sqlite_properties(w.lake.root, given), **region}
     raise unreadable(w)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from frazil.config.paths import rest_properties
 from frazil.config.sql import quoted
 from frazil.config.warehouses import Warehouse
 from frazil.warehouses.family import (
@@ -53,11 +54,24 @@ def _catalog(w: Warehouse) -> dict[str, str]:
         require_entries(w, ("region",))
         owner = {"hive.metastore.glue.catalogid": e.account} if e.account else {}
         return {"iceberg.catalog.type": "glue", "hive.metastore.glue.region": e.region, **owner}
-    if w.catalog_kind == "rest":
-        given = w.lake.catalog_options
+    if w.catalog_kind in ("rest", "s3tables"):
+        given = rest_properties(w.lake.catalog_options)
         places = {f"iceberg.rest-catalog.{name}": given[name] for name in ("uri", "warehouse") if name in given}
-        return {"iceberg.catalog.type": "rest", **places}
+        return {"iceberg.catalog.type": "rest", **places, **_signing(given)}
     raise unreadable(w)
+
+
+def _signing(given: dict[str, str]) -> dict[str, str]:
+    """Return what lets Trino sign its calls to a REST catalog of AWS, which has no views."""
+    if given.get("rest.sigv4-enabled") != "true":
+        return {}
+    name, region = given.get("rest.signing-name", "execute-api"), given.get("rest.signing-region")
+    return {
+        "iceberg.rest-catalog.security": "SIGV4",
+        "iceberg.rest-catalog.signing-name": name,
+        "iceberg.rest-catalog.view-endpoints-enabled": "false",
+        **({"s3.region": region} if region else {}),
+    }
 
 
 def read_back(w: Warehouse, table: LakeTable) -> str:
