@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from frazil.cli.check import breaches
+from frazil.cli.check import look
 from frazil.config.settings import FullLoadSettings, resolve
 from frazil.flows.plan import plan
 from helpers import FILE1, LOAD1, ONE_COMMIT, World, csv_field
@@ -126,7 +126,7 @@ def test_a_name_that_stands_twice_or_is_unclear_stops_its_table_and_is_reported_
     assert results["fine"].status == results["later"].status == "loaded" and not planned["fine"], results
     refused_later(world)
     planned = {r["table"].removeprefix("public."): r["decision"] for r in plan(world.book())}
-    checked = "\n".join(breaches(resolve("operate", {"env": "w"}).settings))
+    checked = "\n".join(look(resolve("operate", {"env": "w"}).settings)[0])
     results = world.merge()
     for table, says in changes.items():
         for told in (results[table].note, planned[table], checked):

@@ -62,7 +62,7 @@ def test_a_late_load_file_without_changes_is_reported_until_it_is_loaded(world, 
     world.load("t", (1, "a"))
     held = world.merge()
     assert (held["t"].status, held["still"].status) == ("waiting", "unchanged") and "01_full_load" in held["t"].note
-    lines = check.breaches(world.book(OperateSettings).settings)
+    lines = check.look(world.book(OperateSettings).settings)[0]
     assert any(line.startswith("public.t: ") and "01_full_load" in line for line in lines)
     assert not any("public.still" in line for line in lines)
     assert _words(world.full_load()) == {"t": "loaded", "still": "unchanged"}

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from frazil.cli.check import breaches
+from frazil.cli.check import look
 from frazil.config.settings import FullLoadSettings, OperateSettings
 from frazil.flows import cdc
 from frazil.flows.plan import plan
@@ -46,7 +46,7 @@ def file(world: World, table: str, name: str):
 def everywhere(world: World) -> dict[str, str]:
     """What plan and check say of each table, in one text each."""
     said = {r["table"].split(".")[1]: r["decision"] for r in plan(world.book(FullLoadSettings))}
-    for line in breaches(world.book(OperateSettings).settings):
+    for line in look(world.book(OperateSettings).settings)[0]:
         table = line.split(":")[0].removeprefix("public.")
         if table in said:
             said[table] += f" CHECK {line}"

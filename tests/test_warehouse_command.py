@@ -99,6 +99,19 @@ def test_undo_of_one_table_keeps_the_rest(world, server):
     assert server.there == set()
 
 
+def test_undo_needs_no_lake_and_names_a_table_for_which_nothing_was_made(tmp_path, monkeypatch, capsys):
+    duck = {"engine": "duckdb", "database": str(tmp_path / "live.duckdb")}
+    WarehouseWorld(tmp_path, monkeypatch, duck=duck)
+    assert frazil("apply") == 0
+    (tmp_path / "lake/catalog.db").unlink()
+    assert frazil("undo", "--table", "public.items") == 0
+    assert "duck: view items: dropped" in capsys.readouterr().out
+    assert frazil("undo", "--table", "public.items") == 0
+    assert capsys.readouterr().out == "duck: nothing was made for public.items\n"
+    assert frazil("undo") == 0
+    assert capsys.readouterr().out == "duck: view orders: dropped\nduck: schema shop: dropped\n"
+
+
 def test_apply_of_one_table_makes_only_that_table(world, server):
     assert frazil("apply", "--table", "public.items") == 0
     assert [s for s in server.sent if "ORDERS" in s] == []

@@ -48,13 +48,8 @@ def main(options: argparse.Namespace) -> int:
     return runs.BREACH if found else runs.OK
 
 
-def breaches(operate: OperateSettings) -> list[str]:
-    """Return one line per table that is late, unreadable or without a spec, for quarantined rows, and for missing runs."""
-    return look(operate)[0]
-
-
 def look(operate: OperateSettings) -> tuple[list[str], list[dict[str, Any]]]:
-    """Return the `breaches`, and the rows of `lateness` that they are of; no rows if the lake cannot be read."""
+    """Return one line per breached limit, and the rows of `lateness` that they are of; no rows if the lake cannot be read."""
     book = Workbook(operate, lambda text: None)
     limits, rows, unread = _limits(book, operate), [], []
     try:

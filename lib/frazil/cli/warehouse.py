@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 
 from frazil.config.settings import ParameterError, resolve
 from frazil.config.warehouses import Warehouse, declared
@@ -27,20 +28,27 @@ def add(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Carry out the action for each declared warehouse; return an exit code."""
     book = Workbook(resolve("operate", {"env": options.env, "tables": options.table}).settings)
-    code = runs.OK
-    for w in _chosen(book, options.warehouse):
-        tables = warehouses.tables_of(book, w)
-        lacks = len(tables) < len(warehouses.specs_of(book, w))
-        if options.action == "show":
-            print("\n".join(shown(w, tables)))
-        elif not family(w).DRIVER:
-            print(f"{w.name}: {w.entries.engine} is a library: nothing to {options.action}")
-        elif options.action in ("refresh", "check"):
-            if not _all_served(book, w, tables, options.action == "refresh") or lacks:
-                code = runs.BREACH
-        elif not _change(book, w, tables, options) or (lacks and options.action == "apply"):
-            code = runs.FAILED
-    return code
+    return max(_carry_out(book, w, options) for w in _chosen(book, options.warehouse))
+
+
+def _carry_out(book: Workbook, w: Warehouse, options: argparse.Namespace) -> int:
+    action = options.action
+    if action != "show" and not family(w).DRIVER:
+        print(f"{w.name}: {w.entries.engine} is a library: nothing to {action}")
+        return runs.OK
+    if action == "undo":  # the lake may be gone by then
+        return _undo(book, w, options.table)
+    tables = warehouses.tables_of(book, w)
+    has_all = len(tables) == len(warehouses.specs_of(book, w))
+    if action == "show":
+        print("\n".join(shown(w, tables)))
+    elif action == "apply":
+        with closing(connected(w)) as connection:
+            apply(w, tables, connection, record_of(w, book.folder), _told_by(w))
+        return runs.OK if has_all else runs.FAILED
+    elif not _all_served(book, w, tables, action == "refresh") or not has_all:
+        return runs.BREACH
+    return runs.OK
 
 
 def _all_served(book: Workbook, w: Warehouse, tables: Sequence[LakeTable], refresh: bool) -> bool:
@@ -51,18 +59,16 @@ def _all_served(book: Workbook, w: Warehouse, tables: Sequence[LakeTable], refre
     return len(found) == len(tables) and all(seen.status in ("served", "unknown") for seen in found)
 
 
-def _change(book: Workbook, w: Warehouse, tables: Sequence[LakeTable], options: argparse.Namespace) -> bool:
-    def say(m: Made, what: str) -> None:
-        print(f"{w.name}: {m.what} {m.name}: {what}")
+def _undo(book: Workbook, w: Warehouse, only: Sequence[str]) -> int:
+    record = record_of(w, book.folder)
+    for table in sorted(set(only) - record.tables):
+        print(f"{w.name}: nothing was made for {table}")
+    with closing(connected(w)) as connection:
+        return runs.OK if undo(w, connection, record, _told_by(w), only) else runs.FAILED
 
-    record, connection = record_of(w, book.folder), connected(w)
-    try:
-        if options.action == "undo":
-            return undo(w, connection, record, say, options.table)
-        apply(w, tables, connection, record, say)
-        return True
-    finally:
-        connection.close()
+
+def _told_by(w: Warehouse) -> Callable[[Made, str], None]:
+    return lambda m, what: print(f"{w.name}: {m.what} {m.name}: {what}")
 
 
 def _chosen(book: Workbook, name: str | None) -> list[Warehouse]:

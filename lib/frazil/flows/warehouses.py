@@ -6,6 +6,7 @@ Each warehouse fails alone: its error is a row, and the others are done.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.query_engines import unread
@@ -56,9 +57,9 @@ def _in_lake(book: Workbook, w: Warehouse, catalog: Catalog, target: str) -> Tab
 
 def look_at(book: Workbook, w: Warehouse, tables: Sequence[LakeTable], refresh: bool) -> list[Seen]:
     """Return and record what a warehouse serves of each table; with `refresh` after a refresh."""
-    catalog, connection = pyiceberg_catalog.open_catalog(book.settings), connected(w)
+    catalog = pyiceberg_catalog.open_catalog(book.settings)
     found: list[Seen] = []
-    try:
+    with closing(connected(w)) as connection:
         for t in tables:
             if not (table := _in_lake(book, w, catalog, t.target)):
                 continue
@@ -68,8 +69,6 @@ def look_at(book: Workbook, w: Warehouse, tables: Sequence[LakeTable], refresh: 
                 found.append(look(w, connection, t, state, refresh))
             except FrazilError as e:
                 found.append(failed(w, t, state, e.problem))
-    finally:
-        connection.close()
     rows = [served.row_of(seen, book) for seen in found]
     if rows:
         pyiceberg_catalog.append_served(catalog, book.settings.ops_namespace, rows)
@@ -126,13 +125,11 @@ def set_up(book: Workbook, only_plans: bool) -> list[dict[str, Any]]:
             for m in checked(w, tables):
                 say(m, MADE_EARLIER if m.drop in earlier else "to be made, if it is not there")
             return found
-        connection = connected(w)
-        try:
-            apply(w, tables, connection, record, say)
-        except FrazilError as e:
-            found.append({"status": "failed", "why": f"{e.problem}; {e.cure}"})
-        finally:
-            connection.close()
+        with closing(connected(w)) as connection:
+            try:
+                apply(w, tables, connection, record, say)
+            except FrazilError as e:
+                found.append({"status": "failed", "why": f"{e.problem}; {e.cure}"})
         return found
 
     return _each(book, rows)
