@@ -391,6 +391,7 @@ TEXT_ONLY = {
 
 
 ELSEWHERE = {
+    "paths: is not the ARN of a table bucket": "another value is typed; see test_glue",
     "table_pause: paused": "the table is resumed; see test_table_command",
     "table: does not exist": "nothing is there that could be paused; see test_table_command",
     "field_roles: may be the source's own or the one of that name that DMS adds": "the rule renames one; see test_columns_by_place",
