@@ -14,7 +14,8 @@ import yaml
 from confluent_kafka import Producer
 
 from cluster import CHECKOUT, Cluster
-from frazil.lake import commit
+from frazil.config import processes
+from frazil.config.processes import host
 from frazil.report import runs
 from frazil.report.notebook_output import read_record
 from helpers import D, I, U, World, read_csv, slow
@@ -347,9 +348,9 @@ def test_a_successor_on_another_host_ends_what_a_killed_driver_began(cluster, tm
     assert code == -signal.SIGKILL, output
     (branch,) = branches(world, "aside")
     with pytest.MonkeyPatch.context() as patch:
-        assert commit.host() not in branch
-        patch.setattr(commit.socket, "gethostname", lambda: HOST)
-        assert commit.host() in branch
+        assert host() not in branch
+        patch.setattr(processes.socket, "gethostname", lambda: HOST)
+        assert host.__wrapped__() in branch
 
     for one in (successor := [aside, scanned, compact]):
         one["settings"] |= {"runs": "elsewhere"}

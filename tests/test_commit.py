@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from frazil.cli import main
+from frazil.config.processes import host
 from frazil.config.settings import FullLoadSettings, MaintenanceSettings
 from frazil.flows import cdc, maintenance
 from frazil.flows.plan import plan
@@ -164,10 +165,7 @@ def test_a_merge_killed_while_writing_is_redone(loaded, monkeypatch):
 
 
 def test_the_branch_of_a_living_run_is_left_alone(loaded):
-    living, dead = (
-        commit.BRANCH_PREFIX + commit.new_batch(),
-        f"frazil_20240101T000000_{commit.host()}_{2**22 + 1}_abcdef",
-    )
+    living, dead = (commit.BRANCH_PREFIX + commit.new_batch(), f"frazil_20240101T000000_{host()}_{2**22 + 1}_abcdef")
     for branch in (living, dead, "frazil_mine"):
         jvm.fork(loaded.spark, loaded.name("t"), branch, loaded.head("t"))
     assert loaded.setup()["t"].note == "removed 1 branch(es) of killed runs"

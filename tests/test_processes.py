@@ -7,7 +7,7 @@ import time
 import psutil
 import pytest
 
-from frazil.config.processes import ROUNDING_S, is_running
+from frazil.config.processes import ROUNDING_S, host, is_running
 from frazil.lake import commit, self_test
 from frazil.report import runs
 
@@ -25,14 +25,14 @@ def zombie():
 def test_a_process_runs_until_it_ends_also_as_a_zombie(zombie):
     ended = subprocess.Popen(["true"])
     ended.wait()
-    assert is_running(os.getpid(), time.time()) and is_running(1, time.time())
-    assert not is_running(zombie, time.time()) and not is_running(ended.pid, time.time())
+    assert is_running(host(), os.getpid(), time.time()) and is_running(host(), 1, time.time())
+    assert not is_running(host(), zombie, time.time()) and not is_running(host(), ended.pid, time.time())
 
 
 def test_a_process_id_in_use_again_is_another_process():
     started = psutil.Process().create_time()
-    assert is_running(os.getpid(), started)
-    assert not is_running(os.getpid(), started - ROUNDING_S - 1)
+    assert is_running(host(), os.getpid(), started)
+    assert not is_running(host(), os.getpid(), started - ROUNDING_S - 1)
 
 
 def test_another_users_process_counts_as_running(monkeypatch):
@@ -40,7 +40,7 @@ def test_another_users_process_counts_as_running(monkeypatch):
         raise psutil.AccessDenied(process.pid)
 
     monkeypatch.setattr(psutil.Process, "create_time", denied)
-    assert is_running(1, 0.0)
+    assert is_running(host(), 1, 0.0)
 
 
 def test_a_zombie_has_neither_a_run_nor_a_branch_nor_a_self_test(zombie, monkeypatch, tmp_path):
@@ -61,5 +61,18 @@ def test_a_running_process_keeps_its_run_its_branch_and_its_self_test(monkeypatc
         batch, scratch = commit.new_batch(), self_test.new_name()
     assert not commit.is_dead(commit.BRANCH_PREFIX + batch) and not self_test.is_abandoned(scratch)
     (tmp_path / "a").mkdir()
-    runs.write(tmp_path / "a", notebook="02_cdc_merge", outcome="running", pid=parent.pid, began=time.time())
+    runs.write(
+        tmp_path / "a", notebook="02_cdc_merge", outcome="running", host=host(), pid=parent.pid, began=time.time()
+    )
     assert [run["outcome"] for run in runs.read(tmp_path)] == ["running"]
+
+
+def test_a_run_of_another_host_with_the_same_folder_counts_as_running_for_a_day(zombie, tmp_path):
+    for name, hours in (("today", 23), ("yesterday", 25)):
+        (tmp_path / name).mkdir()
+        began = time.time() - hours * 3600
+        runs.write(tmp_path / name, notebook="02_cdc_merge", outcome="running", host="other", pid=zombie, began=began)
+    assert [(run["folder"].name, run["outcome"]) for run in runs.read(tmp_path)] == [
+        ("today", "running"),
+        ("yesterday", "failed"),
+    ]

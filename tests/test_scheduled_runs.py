@@ -17,7 +17,7 @@ import pytest
 
 import reference
 from frazil.cli import main
-from frazil.config.processes import is_running
+from frazil.config.processes import host, is_running
 from frazil.config.settings import resolve
 from frazil.dms.position import Position, PositionError
 from frazil.flows import full_load, pending_work, setup
@@ -343,7 +343,7 @@ def test_a_signal_to_the_command_reaches_the_notebook(tmp_path, number, waits):
     code, out = ended(ran)
     assert (code, last_run(made)["outcome"]) == ((runs.OK, "ok") if waits else (runs.FAILED, "failed")), out
     assert waits or last_run(made)["cause"] == "stopped"
-    wait_for(lambda: not [p for p in family if is_running(p.pid, p.create_time())])
+    wait_for(lambda: not [p for p in family if is_running(host(), p.pid, p.create_time())])
 
 
 @pytest.mark.notebooks
@@ -378,7 +378,7 @@ def test_a_run_beyond_its_time_is_stopped_with_its_kernel_and_told_of(tmp_path):
     code, out = ended(ran)
     assert code == runs.TIMED_OUT, out
     assert family
-    wait_for(lambda: not [p for p in family if is_running(p.pid, p.create_time())])
+    wait_for(lambda: not [p for p in family if is_running(host(), p.pid, p.create_time())])
     assert json.loads((tmp_path / "told.json").read_text())["outcome"] == "timed out"
 
 

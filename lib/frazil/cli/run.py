@@ -27,6 +27,7 @@ from frazil.cli.notebook_process import Task
 from frazil.cli.run_folder import RunFolder, run_lock
 from frazil.config import redaction
 from frazil.config.private_files import open_runs
+from frazil.config.processes import host
 from frazil.config.settings import (
     NOTEBOOKS,
     CdcMergeSettings,
@@ -83,7 +84,7 @@ def main(options: argparse.Namespace) -> int:
     run = RunFolder(
         open_runs(replace(operate, file_group=settings.file_group)), file.stem, env=options.env, parameters=shown
     )
-    run.keep(outcome="running", pid=os.getpid())
+    run.keep(outcome="running", pid=os.getpid(), host=host())
     with monitor.traced(book, run):
         facts = _outcome(options, operate, book, run, _task(file, run, settings, given))
         _ended(operate, run, facts)
@@ -168,13 +169,8 @@ def find_notebook(name: str, operate: OperateSettings) -> tuple[Path, str]:
     own = operate.notebooks and Path(operate.root) / operate.notebooks
     folders = [own] if own else [find_params().parent / "notebooks", NOTEBOOK_FILES]
     known = {f.stem: f for folder in reversed(folders) for f in folder.glob("*.ipynb")}
-    file = (
-        Path(name)
-        if name.endswith(".ipynb")
-        else known.get(name) or known.get(next((k for k in known if k.partition("_")[2] == name), ""))
-    )
-    if file is None and len(begin := [k for k in known if k.partition("_")[0] == name]) == 1:
-        file = known[begin[0]]
+    named = [known[name]] if name in known else [f for stem, f in known.items() if name in stem.split("_", 1)]
+    file = Path(name) if name.endswith(".ipynb") else named[0] if len(named) == 1 else None
     if file is None or not file.is_file():
         near = nearest(name, [*known, *(k.partition("_")[2] for k in known)])
         raise ParameterError(f"no notebook '{name}' in {' or '.join(map(str, folders))}", near)

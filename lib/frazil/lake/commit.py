@@ -7,9 +7,7 @@ import json
 import os
 import re
 import secrets
-import socket
 import time
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from frazil.config.processes import host, is_running
 from frazil.dms.position import POSITION, Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
@@ -27,7 +26,6 @@ from frazil.lake.tables import TableState, load, read_table_state
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DAY_S = 86_400
 SILENT_S, SILENT_BATCHES, UNKNOWN_S = 60.0, 10, 60.0
 """How long a writer on another host may show nothing: in seconds, and as a multiple of a usual batch."""
 LATELY = 20
@@ -74,15 +72,6 @@ class Commit:
         return int(self.summary.get(name, 0))
 
 
-def host() -> str:
-    """Return a short name of this host or container: processes under the same name see each other."""
-    try:
-        processes = os.readlink("/proc/self/ns/pid")
-    except OSError:
-        processes = ""
-    return f"{zlib.crc32(f'{socket.gethostname()}{processes}'.encode()):08x}"
-
-
 def new_batch(load: bool = False) -> str:
     """Return a batch id that names its writer, so that a dead writer's branch can be recognised."""
     began, kind = time.strftime("%Y%m%dt%H%M%S", time.gmtime()), "_load" if load else ""
@@ -114,13 +103,10 @@ def is_dead(branch: str) -> bool:
     """Return whether a branch's writer is certainly dead: it ran on this host and has ended, or the branch is a day old."""
     if not (parts := _NAME.fullmatch(branch)):
         return False
-    if parts[2] != host():
-        return time.time() - _began(parts[1]) > DAY_S
-    if int(parts[3]) == os.getpid():
+    on, pid = parts[2], int(parts[3])
+    if (on, pid) == (host(), os.getpid()):
         return branch.removeprefix(BRANCH_PREFIX) not in _under_way
-    from frazil.config.processes import is_running
-
-    return not is_running(int(parts[3]), _began(parts[1]))
+    return not is_running(on, pid, _began(parts[1]))
 
 
 def _began(stamp: str) -> float:

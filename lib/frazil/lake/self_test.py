@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frazil.config.paths import local_path
-from frazil.config.processes import is_running
+from frazil.config.processes import host, is_running
 from frazil.config.spec import Column, TableSpec
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
-from frazil.lake.commit import Facts, host
+from frazil.lake.commit import Facts
 from frazil.lake.tables import create_table, read_table_state
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from frazil.lake.lane_choice import Lanes
 
 PREFIX = "frazil_selftest_"
-FOREIGN_S = 86_400
-"""After this many seconds another machine's scratch table counts as abandoned: a self-test takes seconds."""
 _NAME = re.compile(rf"{PREFIX}([0-9a-f]{{8}})_(\d+)_(\d+)_[0-9a-f]{{8}}")
 
 
@@ -91,5 +89,4 @@ def is_abandoned(name: str) -> bool:
     found = _NAME.fullmatch(name)
     if not found:
         return name.startswith(PREFIX)
-    began = int(found[3])
-    return not is_running(int(found[2]), began) if found[1] == host() else time.time() - began > FOREIGN_S
+    return not is_running(found[1], int(found[2]), int(found[3]))

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from frazil.config.processes import is_running
+from frazil.config.processes import host, is_running
 from frazil.errors import safe, safe_facts
 from frazil.report.render import loader, render
 
@@ -175,7 +175,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
     found = []
     for file in folder.glob(f"*/{FILE}"):
         run = json.loads(file.read_text(encoding="utf-8"))
-        if run["outcome"] == "running" and not is_running(run["pid"], run["began"]):
+        if run["outcome"] == "running" and not is_running(run.get("host", host()), run["pid"], run["began"]):
             killed = {"outcome": "failed", "cause": "the process was killed"}
             run |= killed
             with suppress(OSError):  # full or read-only
