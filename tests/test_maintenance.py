@@ -200,9 +200,9 @@ def test_of_rows_that_are_all_deleted_no_file_is_left_and_ingestion_goes_on(tabl
 
 @pytest.mark.parametrize("table", [3], ids=["v3"], indirect=True)
 def test_file_groups_stop_when_the_time_has_passed_and_the_next_run_goes_on(table, monkeypatch):
-    monkeypatch.setattr(compaction, "MOST_FILES", 2)
-    s = MaintenanceSettings(max_run_s=0.0)
-    first = compaction.compact(table.spark, table.name("t"), s, "r", quiet)
+    with monkeypatch.context() as patch:
+        patch.setattr(compaction, "MOST_FILES", 2)
+        first = compaction.compact(table.spark, table.name("t"), MaintenanceSettings(max_run_s=0.0), "r", quiet)
     assert first["file_groups"] == 1
     before = table.rows("t")
     rest = compaction.compact(table.spark, table.name("t"), MaintenanceSettings(), "r2", quiet)
