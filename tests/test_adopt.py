@@ -55,7 +55,7 @@ def shared(new_world):
 def test_a_table_of_the_glue_article_goes_on_from_its_last_file_exactly_once(shared, monkeypatch, capsys):
     assert "carries no position" in shared.merge()["t"].note
     assert "frazil adopt" in shared.setup()["t"].note
-    assert taken(shared, TXN[0]).endswith("2 change file(s) are pending")
+    assert taken(shared, TXN[0]).endswith("2 change files pending")
     assert shared.setup()["t"].status == "exists" and shared.full_load()["t"].status == "unchanged"
     shared.merged(max_batch_files=1)
     assert shared.rows("t") == [(1, "theirs"), (2, "back"), (3, "c3")]
@@ -74,7 +74,7 @@ def test_a_position_is_a_file_a_time_or_the_load(world, position, pending):
     for name in (FILE1, FILE2, FILE3):
         world.changes("t", U(1, name), name=name)
     foreign(world, "t", (1, "a"), version=1)
-    assert f"{pending} change file(s) are pending" in taken(world, position)
+    assert f"{pending} change files pending" in taken(world, position)
     world.merged()
     assert world.rows("t") == [(1, FILE3)]
 

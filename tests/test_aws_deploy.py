@@ -127,7 +127,7 @@ def test_up_shows_first_then_makes_and_down_leaves_nothing_but_tables_and_files(
     capsys.readouterr()
     frazil("status")
     shown = capsys.readouterr().out
-    assert "stack frazil-prod: CREATE_COMPLETE" in shown and "queue: 0 event(s) wait" in shown
+    assert "stack frazil-prod: CREATE_COMPLETE" in shown and "queue: 0 events waiting" in shown
     assert re.search(r"execution \S+ of \d{4}-.*: (RUNNING|FAILED)", shown) and "DMS task: " in shown
 
     assert frazil("down") == runs.OK
@@ -288,10 +288,10 @@ def test_status_shows_the_newest_runs_by_their_records_and_the_lag_of_the_tables
     frazil("status")
     shown = capsys.readouterr().out.splitlines()
     assert [line for line in shown if line.startswith(("run ", "lag"))] == [
-        "run 02_cdc_merge of 1970-01-01 03:00:00 UTC: ok, 8 s, 7 row(s), source to lake in at most 41 s",
+        "run 02_cdc_merge of 1970-01-01 03:00:00 UTC: ok, 8 s, 7 rows, source to lake in at most 41 s",
         "run 02_cdc_merge of 1970-01-01 02:00:00 UTC: some tables failed, 9 s: app.t: it broke",
-        "run 01_full_load of 1970-01-01 01:00:00 UTC: ok, 31 s, 12,000 row(s)",
-        "lag public.t: 3 file(s), the oldest for 71.0 s", "lag: nothing waits for 1 table(s)",
+        "run 01_full_load of 1970-01-01 01:00:00 UTC: ok, 31 s, 12,000 rows",
+        "lag public.t: 3 files, the oldest for 71.0 s", "lag: nothing waits for 1 table",
     ]  # fmt: skip
     frazil("down", "--yes")
 

@@ -42,7 +42,7 @@ def test_tables_without_a_key_are_compared_whole_and_every_difference_is_shown(n
     }  # fmt: skip
     assert {s["table"] for s in samples} == {"public.less", "public.other", "public.keyed"}
     counts = {(s["key"], s["source"], s["lake"]) for s in samples if s["table"] == "public.less"}
-    assert counts == {("id=1, v=a", "2 time(s)", "1 time(s)")}
+    assert counts == {("id=1, v=a", "2 times", "1 time")}
     shown = str(notebook_output.compared(done, "table", "status", "differing_rows"))
     assert all(f"public.{t}" in shown for t in loads)
     record = {"status": "ok", "tables": {}, "compared": [r.row() for r in done]}

@@ -78,8 +78,8 @@ def test_a_backlog_shows_each_batch_and_what_came_meanwhile(world, monkeypatch):
     monkeypatch.setattr(live_status.LiveStatus, "set", shown)
     world.merge(run_for_s=120, trigger_s=0.1, max_batch_files=2)
     left = [line.rsplit(", ", 1)[1] for line in lines]
-    assert left[:3] == ["4 file(s) pending", "4 file(s) pending", "2 file(s) pending"], lines
-    assert left[-1] == "0 file(s) pending" and world.rows("t") == [(1, files[-1])]
+    assert left[:3] == ["4 files pending", "4 files pending", "2 files pending"], lines
+    assert left[-1] == "0 files pending" and world.rows("t") == [(1, files[-1])]
 
 
 @spark
@@ -122,7 +122,7 @@ def test_files_that_come_while_it_runs_are_applied_and_shown(two, monkeypatch):
     done = two.merge(run_for_s=120, trigger_s=0.1)
     assert two.rows("a") == [(1, "newer")] and done["a"].counts["batches"] == 2
     assert two.position("a")["last"] == FILE2 and two.position("b")["last"] == FILE1
-    assert any("changes/s, lag p50" in line and "0 file(s) pending" in line for line in two.said)
+    assert any("changes/s, lag p50" in line and "0 files pending" in line for line in two.said)
 
 
 @pytest.fixture

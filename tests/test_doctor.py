@@ -45,7 +45,7 @@ def test_all_is_there_and_nothing_is_left_behind(place, capsys):
     assert code == runs.OK, out
     lines = [line.split(":")[0][2:] for line in out.splitlines()]
     assert lines[:9] == ["Python", "Java", "parameters", "jars", "source", "catalog", "warehouse", "runs", "clock"]
-    assert "✔ parameters: 2 table(s)" in out and "! catalog: not there yet: 00_setup makes it" in out
+    assert "✔ parameters: 2 tables" in out and "! catalog: not there yet: 00_setup makes it" in out
     assert out.endswith("demo: all that a run needs is there\n")
     assert sorted(f for f in place.rglob("*") if "runs" not in f.parts) == before
 

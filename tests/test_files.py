@@ -394,7 +394,7 @@ def test_batches_before_a_bad_one_stay_applied(world):
 def test_many_bad_rows_are_counted_and_the_first_few_shown(world):
     world.table("t").load("t").loaded().write("t", FILE1, "X,,1,b,,\n" * 9 + "I,,2,c,,\n")
     note = world.merge()["t"].note
-    assert "9 bad row(s)" in note and "row 3:" in note and "row 4:" not in note and "and 6 more" in note
+    assert "9 bad rows" in note and "row 3:" in note and "row 4:" not in note and "and 6 more" in note
 
 
 @spark

@@ -59,11 +59,11 @@ def test_spark_writes_tables_in_glue_that_the_commands_read_without_it(aws, tmp_
     assert pending_work.nothing_pending(book)["public.t"]["status"] == "unchanged"
     assert main(["run", "02_cdc_merge", "--env", "w"]) == runs.NOTHING
     assert main(["check", "--env", "w"]) == runs.OK, capsys.readouterr()
-    assert _lag("w") == ["lag: nothing waits for 1 table(s)"]
+    assert _lag("w") == ["lag: nothing waits for 1 table"]
     world.changes("t", U(2, "newer"), name="20260101-000002000.csv")
     assert pending_work.nothing_pending(book) is None
     (line,) = _lag("w")
-    assert re.fullmatch(r"lag public\.t: 1 file\(s\), the oldest for [\d,.]+ (s|min|h|days)", line), line
+    assert re.fullmatch(r"lag public\.t: 1 file, the oldest for [\d,.]+ (s|min|h|days)", line), line
     assert main(["down", "--env", "w"]) == runs.OK
     assert "table app.t" in capsys.readouterr().out
     assert main(["down", "--env", "w", "--yes"]) == runs.OK

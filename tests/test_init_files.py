@@ -54,7 +54,7 @@ def test_what_is_proven_is_taken_and_every_guess_is_marked(home, capsys):
     person, visit = specs["app.person"], specs["app.visit"]
     assert (person.key, visit.key) == (("id",), ()), "images of one column prove a key; two may have more than the key"
     assert [c.type for c in person.columns] == ["WSTRING", "WSTRING", "WSTRING", "DATE"]
-    assert "app.visit: no primary key" in err and "guess not taken: 3 column(s) look like numbers" in err
+    assert "app.visit: no primary key" in err and "guess not taken: 3 columns with values like numbers" in err
     assert "next: frazil plan --env own" in out
     for file in (home / "params/own").glob("*.yml"):
         lines = file.read_text().splitlines()

@@ -154,7 +154,10 @@ def test_messages_for_no_table_are_counted_and_named_and_what_is_no_message_stop
     w.merged()
     assert any("public.other (2)" in line for line in w.said)
     w.control("???").merged()
-    assert all(any(f"control record(s) {what}" in line for line in w.said) for what in ("add-column", "???"))
+    assert all(
+        any(re.search(rf"control records? {re.escape(what)}", line) for line in w.said)
+        for what in ("add-column", "???")
+    )
     w.send('{"data": {"id"').send(None).message("insert", id=2, v="b")
     stopped = w.merge()["t"]
     assert stopped.failed and f"2 in {w.topic}/0 from offset 5" in stopped.note
@@ -185,7 +188,7 @@ def test_messages_that_tell_no_table_are_set_aside_once(new_stream):
     assert _unreadable(w) == kept
     (row,) = (r for r in w.spark.table(f"lake.{w.space}_ops.quarantine").collect() if r.row_no == "1")
     assert row.path == f"kafka://{w.topic}/0" and row.reason == f"none of DMS's messages: {JUNK}" and row.form == "json"
-    assert any("4 message(s)" in line and f"kafka://{w.topic}/0 offset 1" in line for line in w.said)
+    assert any("4 messages" in line and f"kafka://{w.topic}/0 offset 1" in line for line in w.said)
     assert w.merge(**aside)["t"].status == "unchanged"
     w.table("late").setup()
     assert w.full_load(**aside)["late"].status == "empty"  # reads all of it again
@@ -196,7 +199,7 @@ def test_messages_that_tell_no_table_are_set_aside_once(new_stream):
     (told,) = quarantine_status.rows_by_status(w.book(**aside))
     assert (told["table"], told["status"], told["rows"]) == (f"no table: kafka://{w.topic}/0", "unreadable", 5)
     (line,) = check._quarantined(w.book(OperateSettings, **aside).settings)
-    assert f"5 message(s) that name no table, from kafka://{w.topic}/0 offset 1 on" in line, line
+    assert f"5 messages naming no table, from kafka://{w.topic}/0 offset 1 on" in line, line
     assert quarantine_status.waiting(w.book(**aside)) == {}
     discarded = quarantine_replay.run(w.book(quarantine="discard", **aside))
     assert [r.counts for r in discarded if r.table == "no table"] == [{"discarded": 5}]

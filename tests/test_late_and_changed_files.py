@@ -196,7 +196,7 @@ def test_a_name_in_the_future_stops_its_table_before_and_after_it_was_applied(op
     said, planned = notes(world), everywhere(world)
     for table in ("before", "after"):
         assert future in said[table] and planned[table].count(future) >= 2, planned
-    assert "1 change file(s)" in said["after"] and "FILE1" not in said["after"] and FILE1 in said["after"]
+    assert "1 change file" in said["after"] and "FILE1" not in said["after"] and FILE1 in said["after"]
     statement = said["after"][said["after"].index("ALTER TABLE") :].split(", and move")[0]
     world.spark.sql(statement)
     for table in ("before", "after"):

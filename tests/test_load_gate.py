@@ -145,7 +145,7 @@ def test_completed_tables_are_loaded_and_the_others_wait_with_their_changes(worl
     assert done["b"][0] == "waiting" and "reload the table in DMS" in done["b"][1]
     assert done["c"][0] == "waiting" and "'Full load'" in done["c"][1]
     assert done["d"] == ("waiting", "2 rows are there, of 3 by DMS")
-    assert done["e"] == ("waiting", "no load file is there, of 1 row(s) by DMS")
+    assert done["e"] == ("waiting", "no load file is there, of 1 row by DMS")
     assert any("the DMS task is running" in line for line in world.said)
     for t in "ab":
         world.changes(t, U(1, "new"))

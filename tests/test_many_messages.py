@@ -204,7 +204,7 @@ def test_more_bad_messages_than_allowed_stop_the_table_and_the_first_are_named(n
         '{"data": {"id": , "metadata": {"record-type": "data", "operation": "insert", "schema-name": "public", "table-name": "t"}}'
     )
     note = w.merge(on_bad_rows="quarantine", max_bad_rows=5, ops_namespace=f"{w.space}_ops")["t"].note
-    assert "14 bad row(s)" in note and "14 of 21 rows are more than max_bad_rows=5" in note
+    assert "14 bad rows" in note and "14 of 21 rows are more than max_bad_rows=5" in note
     assert [f"{w.topic}/0 offset {n}: column 'n'" in note for n in (1, 2, 4)] == [True] * 3 and "… and 11 more" in note
     assert "fetch a damaged file again" not in note
     w.merged(on_bad_rows="quarantine", max_bad_rows=14, max_bad_percent=90.0, ops_namespace=f"{w.space}_ops")

@@ -25,7 +25,7 @@ from frazil_demo.report import write_report
 
 HOSTILE = "<script>&\"'</td>{{ 7 * 7 }}<style>"
 LIB = Path(__file__).parent.parent / "lib"
-LOST = Message("2 bad row(s)\n  a.csv row 2: 'x' does not fit INT4\n  cure: correct the file")
+LOST = Message("2 bad rows\n  a.csv row 2: 'x' does not fit INT4\n  cure: correct the file")
 
 
 def of(*statuses: str, **counts: int) -> list[TableResult]:
@@ -48,7 +48,7 @@ def of(*statuses: str, **counts: int) -> list[TableResult]:
         (notebook_output.plan([{"table": "a", "action": "nothing new", "impossible": "x"}]), "! 1 table with nothing to do"),
         (notebook_output.plan([]), "· nothing to do"),
         (notebook_output.compared(of("equal", "equal", source_rows=1000, differing_rows=0)), "✔ equal: 2 tables, 2,000 rows"),
-        (notebook_output.compared(of("differs", source_rows=9, differing_rows=3)), "✘ 3 row(s) differ, in shop.t0"),
+        (notebook_output.compared(of("differs", source_rows=9, differing_rows=3)), "✘ 3 rows differ, in shop.t0"),
         (notebook_output.compared([]), "· not compared with the source: see check_source"),
         (notebook_output.health([{"table": "a", "rows": 7, "data_files": 2, "mb": 0.5, "health": "compact"}]),
          "! 1 table with 7 rows in 2 files (0.5 MB); 1 table needs maintenance"),
@@ -63,7 +63,7 @@ def test_what_needs_somebody_stands_out_and_a_text_of_several_lines_stays_in_its
     card = notebook_output.results(of("merged", "failed"), "table", "status", "note")
     lines = repr(card).splitlines()
     assert [line[0] for line in lines] == ["✘", " ", " ", "✘", " ", " "]
-    column = lines[3].index("2 bad row(s)")
+    column = lines[3].index("2 bad rows")
     assert lines[4].index("a.csv") == lines[5].index("cure:") == column + 2
     assert card._repr_html_().count("box-shadow") == 1
 

@@ -190,7 +190,7 @@ def test_changes_that_contradict_the_sequence_are_counted_and_file_order_stands(
     )
     world.merged()
     assert world.rows("t") == [(1, "early"), (2, "y")]
-    assert any("1 change(s) contradict" in line for line in world.said)
+    assert any("1 change out of DMS's own sequence" in line for line in world.said)
     assert '"out_of_sequence":1' in world.history("t")[0].summary()["frazil.counts"]
 
 

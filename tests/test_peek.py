@@ -49,14 +49,14 @@ def test_all_that_a_folder_shows_is_said_with_the_next_command(capsys, monkeypat
     code, said = peek(capsys, TINY)
     assert code == runs.OK
     for line in (
-        "2 table(s), 5 file(s) of DMS",
+        "2 tables, 5 files of DMS",
         "app.person  ~4    ~8       ~480     1+2    id\n",
         "app.visit   ~3    ~4       -        1+1    person_id, place ?\n",
         "app.person: 4: id INT8, name WSTRING, balance NUMERIC(38,2), born DATE",
-        "proven       AddColumnName            true           5 file(s)",
+        "proven       AddColumnName            true           5 files",
         "proven       CsvNullValue             NULL",
         "1.0 s before it was written",
-        "the key of 1 table(s) is only likely: app.visit",
+        "only likely: the key of 1 table: app.visit",
         f"frazil init --from-files {TINY} --env prod",
         "--take keys numbers",
     ):
@@ -88,7 +88,7 @@ def test_a_path_that_is_no_folder_is_called_so(capsys):
 @pytest.mark.skipif(not NORTHWIND, reason="FRAZIL_NORTHWIND names no folder of real DMS files")
 def test_files_of_a_real_task_without_headers_are_described(capsys):
     code, said = peek(capsys, NORTHWIND)
-    assert code == runs.OK and "12 table(s), 21 file(s)" in said
+    assert code == runs.OK and "12 tables, 21 files" in said
     assert (
         "the columns' names: the files have no header" in said and "proven       AddColumnName            false" in said
     )
@@ -243,7 +243,7 @@ def test_a_damaged_folder_is_described_without_a_trace(capsys, tmp_path, seed):
         (odd / "LOAD00000009.csv").symlink_to(tmp_path / "gone")
         (odd / "LOAD0000000A.csv").mkdir()
     code, said = peek(capsys, tmp_path)
-    assert code == runs.OK and "next" in said and "3 table(s)" in said, said
+    assert code == runs.OK and "next" in said and "3 tables" in said, said
 
 
 def test_a_slow_listing_ends_in_time_and_says_so(capsys, monkeypatch):

@@ -42,7 +42,7 @@ def test_a_topic_shows_tables_keys_types_times_and_what_is_next(topic, capsys):
             "partition-key-type": "schema-table", **about}})  # fmt: skip
         w.send(values, at_ms=int((now - 30 + n) * 1000))
     said = _peeked(w, capsys)
-    assert "1 partition(s), 14 message(s) kept; 14 read in" in said
+    assert "1 partition, 14 messages kept; 14 read in" in said
     row = next(line for line in said.splitlines() if line.startswith("public.t "))
     assert row.split()[:3] == ["public.t", "2", "11"] and row.endswith("id")
     assert "public.t: 2: id INT8, v WSTRING" in said
@@ -68,7 +68,7 @@ def test_of_a_long_topic_the_first_and_the_newest_messages_are_read(topic, capsy
     for n in range(20):
         w.message("load" if n < 3 else "insert", "a" if n < 10 else "b", id=n)
     said = _peeked(w, capsys)
-    assert "20 message(s) kept; 10 read in" in said and "numbers are minimums" in said
+    assert "20 messages kept; 10 read in" in said and "numbers are minimums" in said
     rows = {line.split()[0]: line.split()[1:3] for line in said.splitlines() if line.startswith("public.")}
     assert (rows["public.a"], rows["public.b"]) == (["3", "2"], ["0", "5"])
 

@@ -63,6 +63,15 @@ def test_docstrings_are_short_and_plain(module):
     assert unplain([s for text in texts(module.read_text(encoding="utf-8")) for s in sentences(text)]) == []
 
 
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: str(m.relative_to(FRAZIL.parent)))
+def test_messages_count_with_a_singular_or_a_plural(module):
+    """`errors.many` gives `1 file` and `2 files`, where `file(s)` reads badly."""
+    constants = (
+        n.value for n in ast.walk(ast.parse(module.read_text(encoding="utf-8"))) if isinstance(n, ast.Constant)
+    )
+    assert [text for text in constants if isinstance(text, str) and re.search(r"(^|\b[a-z]+)\(s\)", text)] == []
+
+
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda n: n.stem)
 def test_the_text_of_a_notebook_is_short_and_plain(notebook):
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]

@@ -98,4 +98,4 @@ def test_a_run_with_nothing_to_do_says_which_rows_wait(world, monkeypatch, capsy
     (world.root / "notebooks").symlink_to(NOTEBOOKS)
     assert main(["run", "02_cdc_merge", "--env", "w"]) == runs.NOTHING
     told = capsys.readouterr().out
-    assert "2 row(s) of public.t" in told and "public.u" not in told
+    assert "2 rows of public.t" in told and "public.u" not in told

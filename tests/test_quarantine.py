@@ -93,7 +93,7 @@ def test_bad_rows_lie_in_the_quarantine_and_good_ones_in_the_table(aside):
     assert kept(aside, "row_no", "status") == [(2, "waiting"), (1, "waiting"), (2, "waiting")]
     limit = {"max_quarantined": 2}
     assert check._quarantined(aside.book(OperateSettings, **limit).settings) == [
-        "quarantine: 3 row(s) wait (3 of public.t), limit 2"
+        "quarantine: 3 waiting rows (3 of public.t), limit 2"
     ]
     assert [(r["quarantined"], r["action"]) for r in plan(aside.book())] == [(3, "nothing new")]
 
@@ -433,7 +433,7 @@ def test_beyond_the_limit_a_table_stops_and_nothing_is_set_aside(aside):
     aside.changes("t", U(1, "one", "A"), U(2, "two", "B"), U(3, 7, "C"))
     for limits in ({"max_bad_rows": 1}, {"max_bad_percent": 60.0}, {"on_bad_rows": "stop"}):
         result = aside.merge(**limits)["t"]
-        assert result.failed and "2 bad row(s)" in result.note and "column 'n': 'one' does not fit" in result.note
+        assert result.failed and "2 bad rows" in result.note and "column 'n': 'one' does not fit" in result.note
     assert "max_bad_percent=60" in aside.merge(max_bad_percent=60.0)["t"].note
     assert aside.rows("t")[2] == (3, 3, "c")
     assert not aside.spark.catalog.tableExists(f"lake.{aside.space}_ops.quarantine")

@@ -185,7 +185,7 @@ def test_a_run_that_sets_rows_aside_shows_in_its_notebook_what_is_wrong_with_the
     bad = "I,2099-01-01 00:00:00.000000,9,Arlington,yesterday,NULL,NULL"
     (made / "s3/app/visit/20261001-000000000.csv").write_text(f"{first}\n{bad}\n", encoding="utf-8")
     code, out = ended(frazil(made, "run", "02_cdc_merge", "--env", "demo", "-p", "on_bad_rows", "quarantine"))
-    assert code == runs.OK and "1 row(s) quarantined" in out, out
+    assert code == runs.OK and "1 row quarantined" in out, out
     cells = nbformat.read(last_run(made)["folder"] / "02_cdc_merge.ipynb", as_version=4).cells
     shown = next(c for c in cells if c.source.startswith("wait = "))
     assert (
@@ -295,7 +295,7 @@ def test_a_run_says_what_it_did_again():
     )
     results = TableResult("a", "replayed", counts={"replayed": 4, "still_bad": 1}), TableResult("a", "merged", counts={"changes": 2})  # fmt: skip
     record = notebook_output.finish("cdc_merge", results)
-    assert runs.restored(record.facts["tables"]) == "4 row(s) of the quarantine replayed: a"
+    assert runs.restored(record.facts["tables"]) == "4 rows of the quarantine replayed: a"
     assert runs.restored({"a": {"status": "merged", "changes": 3}}) == ""
 
 
@@ -404,7 +404,7 @@ def test_check_tells_each_breach_in_a_line_and_calls_the_hooks(tmp_path, place, 
     with receiver:
         assert main(["check", "--env", "demo"]) == runs.BREACH
     told = capsys.readouterr().err.splitlines()
-    assert len([line for line in told if line.startswith("app.visit: 1 file(s) pending")]) == 1
+    assert len([line for line in told if line.startswith("app.visit: 1 file pending")]) == 1
     assert len([line for line in told if line.startswith("runs: 02_cdc_merge last succeeded")]) == 1
     assert json.loads(receiver.heard[0][1])["breaches"] == told
 

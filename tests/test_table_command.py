@@ -104,7 +104,7 @@ def test_reload_shows_what_is_replaced_and_then_replaces_it(two, capsys, monkeyp
     two.load("a", (1, "z"), (2, "new"))
     assert main(["table", "reload", "public.a", "--env", "w"]) == runs.OK
     said = capsys.readouterr().out
-    assert "public.a: reload" in said and "1 file(s)" in said and "--yes" in said
+    assert "public.a: reload" in said and "1 file" in said and "--yes" in said
     assert two.rows("a") == [(1, "y")]
 
     ran = []

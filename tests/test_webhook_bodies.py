@@ -20,7 +20,7 @@ FAILED = {
 BREACH = {
     "env": "prod",
     "outcome": "breach",
-    "breaches": ["shop.orders: 3 file(s) pending, the oldest for 1,200 s, limit 900 s"],
+    "breaches": ["shop.orders: 3 files pending, the oldest for 1,200 s, limit 900 s"],
 }
 
 
@@ -65,7 +65,7 @@ def test_teams_gets_an_adaptive_card():
             "content": {
                 "$schema": "http://adaptivecards.io/schemas/adaptive-card.json", "type": "AdaptiveCard", "version": "1.4",
                 "body": [
-                    {"type": "TextBlock", "text": "frazil prod: 1 limit(s) breached", "weight": "Bolder", "size": "Medium", "wrap": True},
+                    {"type": "TextBlock", "text": "frazil prod: 1 limit breached", "weight": "Bolder", "size": "Medium", "wrap": True},
                     {"type": "TextBlock", "text": BREACH["breaches"][0], "wrap": True},
                 ],
             },
@@ -81,7 +81,7 @@ def test_pagerduty_gets_one_incident_per_environment_which_a_good_check_resolves
     assert body == {
         "routing_key": "k1", "dedup_key": "frazil/prod", "event_action": "trigger",
         "payload": {
-            "summary": "frazil prod: 1 limit(s) breached", "source": "host1", "severity": "warning", "component": "frazil",
+            "summary": "frazil prod: 1 limit breached", "source": "host1", "severity": "warning", "component": "frazil",
             "group": "prod", "class": "breach", "custom_details": {"details": BREACH["breaches"][0]},
         },
     }  # fmt: skip
@@ -94,7 +94,7 @@ def test_pagerduty_gets_one_incident_per_environment_which_a_good_check_resolves
 def test_a_message_that_is_too_long_is_cut_and_says_by_how_many_lines():
     many = {**BREACH, "breaches": [f"shop.t{n}: {'x' * 90} & late" for n in range(1000)]}
     slack = request_of("https://hooks.slack.com/x", many)[1]["blocks"][1]["text"]["text"]
-    assert len(slack) < 3000 and slack.endswith(f"… and {1000 - slack.count(chr(10))} more line(s)")
+    assert len(slack) < 3000 and slack.endswith(f"… and {1000 - slack.count(chr(10))} more lines")
     assert "&amp; late\n" in slack and SLACK_TEXT < 3000
     card = json.dumps(request_of("teams+https://x/", many)[1])
     assert TEAMS_TEXT - 200 < len(card) < 28_000

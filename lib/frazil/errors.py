@@ -3,7 +3,7 @@
 import logging
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from typing import Any
 
 log = logging.getLogger("frazil")
@@ -99,6 +99,12 @@ def nearest(name: str, known) -> str:
 
     close = difflib.get_close_matches(name, [str(k) for k in known], n=1, cutoff=0.6)
     return f"did you mean '{close[0]}'?" if close else "known: " + ", ".join(sorted(str(k) for k in known))
+
+
+def many(things: Sized | int | None, word: str) -> str:
+    """Return how many things there are, with their word."""
+    count = things if isinstance(things, int) else len(things or ())
+    return f"{count:,} {word}{'s' * (count != 1)}"
 
 
 def grouped(remarks: Iterable[tuple[str, str]]) -> dict[str, list[str]]:

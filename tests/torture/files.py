@@ -113,7 +113,7 @@ def read(count: int, seed: int = 1) -> dict[str, int]:
                 wrong.append(f"{dialect.name}: {raw[:800]!r}\n{_difference(said, found)}")
             if (number + 1) % 1000 == 0:
                 print(f"  {number + 1:,} files, {len(wrong)} read wrong", flush=True)
-    assert not wrong, f"{len(wrong)} file(s) read wrong, seed {seed}:\n" + "\n".join(wrong[:8])
+    assert not wrong, f"{len(wrong)} files read wrong, seed {seed}:\n" + "\n".join(wrong[:8])
     return dict(counts)
 
 

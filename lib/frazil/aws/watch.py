@@ -10,6 +10,7 @@ from frazil.aws import stack
 from frazil.aws.cloud import Cloud, explained
 from frazil.aws.deployment import AwsError, Deployment
 from frazil.config.aws_calls import describe_task
+from frazil.errors import many
 
 SHOWN = 3
 """How many executions, and how many runs, are shown."""
@@ -48,7 +49,7 @@ def _queue(cloud: Cloud, url: str) -> str:
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
     with explained("the queue"):
         told = cloud.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
-    return f"queue: {told[names[0]]} event(s) wait, {told[names[1]]} are with a job"
+    return f"queue: {many(int(told[names[0]]), 'event')} waiting, {told[names[1]]} with a job"
 
 
 def _task(cloud: Cloud, deployment: Deployment) -> list[str]:
@@ -64,7 +65,7 @@ def _task(cloud: Cloud, deployment: Deployment) -> list[str]:
         return ["DMS task: DMS does not know it, or it has never been started"]
     stats = task.get("ReplicationTaskStats") or task.get("ReplicationStats") or {}
     loaded, errored = stats.get("FullLoadProgressPercent", "?"), stats.get("TablesErrored", 0)
-    return [f"DMS task: {task.get('Status')}, {loaded} % loaded, {errored} table(s) with errors"]
+    return [f"DMS task: {task.get('Status')}, {loaded} % loaded, {many(errored, 'table')} with errors"]
 
 
 def _runs(cloud: Cloud, deployment: Deployment) -> list[str]:
@@ -83,7 +84,7 @@ def _run(record: dict[str, Any]) -> str:
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(record.get("began", 0)))
     line = f"run {record.get('notebook')} of {began} UTC: {record.get('outcome')}, {record.get('seconds') or 0:,.0f} s"
     if record.get("rows"):
-        line += f", {record['rows']:,} row(s)"
+        line += f", {many(record['rows'], 'row')}"
     if record.get("worst_lag_s"):
         line += f", source to lake in at most {record['worst_lag_s']:,.0f} s"
     cause = (record.get("cause") or "").split("\n")[0]

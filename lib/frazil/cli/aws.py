@@ -17,7 +17,7 @@ from frazil.cli import aws_job, bundle
 from frazil.config.aws_calls import code_of
 from frazil.config.private_files import open_runs
 from frazil.config.settings import find_params, resolve
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, many
 from frazil.report import runs
 from frazil.report.chart_style import span
 
@@ -184,7 +184,7 @@ def _down(deployment: Deployment, options: argparse.Namespace) -> int:
     if there:
         print(f"delete stack {deployment.name} with all its resources")
     if keys:
-        print(f"delete {len(keys)} file(s) in {deployment.artifacts}: archives, and what runs have left")
+        print(f"delete {many(keys, 'file')} in {deployment.artifacts}: archives, and what runs have left")
     print(f"not deleted: the tables in {deployment.lake}; the files in {deployment.source}")
     print(f"not changed: bucket {deployment.source.bucket} sends its events to EventBridge, which costs nothing")
     if not options.yes:
@@ -241,12 +241,14 @@ def _lag(env: str) -> list[str]:
     except FrazilError as e:
         return [f"lag: unknown: {e.problem}"]
     behind = [
-        f"lag {r['table']}: {r['pending']} file(s), the oldest for {span(r['lag_s'])}" for r in rows if r["pending"]
+        f"lag {r['table']}: {many(r['pending'], 'file')}, the oldest for {span(r['lag_s'])}"
+        for r in rows
+        if r["pending"]
     ]
     unknown = [f"lag {r['table']}: unknown: {r['problem']}" for r in rows if r["problem"]]
     paused = [f"lag {r['table']}: paused {r['paused']}" for r in rows if r.get("paused")]
     fresh = len(rows) - len(behind) - len(unknown) - len(paused)
-    return [*behind, *unknown, *paused, *([f"lag: nothing waits for {fresh} table(s)"] if fresh else [])]
+    return [*behind, *unknown, *paused, *([f"lag: nothing waits for {many(fresh, 'table')}"] if fresh else [])]
 
 
 _ACTIONS: dict[str, Callable[[Deployment, argparse.Namespace], int]] = {

@@ -51,10 +51,11 @@ def main(argv: list[str] | None = None) -> int:
         import boto3
 
         from frazil.aws.hint_queue import delete_before
+        from frazil.errors import many
 
         region = options.queue.split(".")[1] if ".amazonaws.com" in options.queue else None
         gone = delete_before(boto3.client("sqs", region_name=region), options.queue, listed)
-        print(f"deleted {gone} message(s) of files that were there before the run")
+        print(f"deleted {many(gone, 'message')} of files that were there before the run")
     return 0
 
 

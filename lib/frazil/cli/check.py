@@ -12,10 +12,9 @@ from typing import Any
 from frazil.cli import monitor
 from frazil.cli.hooks import call_hooks, end_trouble
 from frazil.config.settings import OperateSettings, ParameterError, resolve
-from frazil.errors import FrazilError, nearest
+from frazil.errors import FrazilError, many, nearest
 from frazil.flows import lateness, pending_work, quarantine_status, served
 from frazil.flows.workbook import Workbook
-from frazil.lake import pyiceberg_catalog
 from frazil.report import runs
 from frazil.report.chart_style import span
 
@@ -83,12 +82,12 @@ def _limits(book: Workbook, operate: OperateSettings) -> dict[str, float]:
 
 def _late(book: Workbook, rows: list[dict[str, Any]], limits: dict[str, float]) -> list[str]:
     lines = [_line(r["table"], r["problem"], r["cure"]) for r in rows if r["problem"]]
-    what = "message(s)" if book.stream else "file(s)"
+    what = "message" if book.stream else "file"
     for r in rows:
         limit = limits[r["table"]]
         if not r["problem"] and (r["lag_s"] or 0) > limit:
             lines.append(
-                f"{r['table']}: {r['pending']} {what} pending, the oldest for {span(r['lag_s'])}, limit {span(limit)}"
+                f"{r['table']}: {many(r['pending'], what)} pending, the oldest for {span(r['lag_s'])}, limit {span(limit)}"
             )
     return lines
 
@@ -107,15 +106,14 @@ def _line(name: str, problem: str, cure: str) -> str:
 
 
 def _quarantined(operate: OperateSettings) -> list[str]:
-    try:
-        records = pyiceberg_catalog.records(pyiceberg_catalog.quarantine(operate))
-    except FrazilError:  # no catalog: the tables' line says so
-        return []
+    records = quarantine_status.known_records(operate) or []  # without a catalog, the tables' line says so
     waiting, lost = quarantine_status.waiting_of(records), quarantine_status.unreadable_of(records)
     rows, allowed = sum(waiting.values()) + len(lost), operate.max_quarantined
     parts = [f"{count:,} of {table}" for table, count in sorted(waiting.items())]
     parts += [quarantine_status.many_unreadable(lost)] if lost else []
-    return [f"quarantine: {rows:,} row(s) wait ({', '.join(parts)}), limit {allowed:,}"] if rows > allowed else []
+    return (
+        [f"quarantine: {many(rows, 'waiting row')} ({', '.join(parts)}), limit {allowed:,}"] if rows > allowed else []
+    )
 
 
 def _unusable(book: Workbook) -> list[str]:

@@ -18,7 +18,7 @@ from frazil.config import jars
 from frazil.config.paths import sqlite_file, without_scheme
 from frazil.config.settings import NOTEBOOKS, Settings, resolve
 from frazil.dms.storage import is_s3, location, put, read_head, remove, walk
-from frazil.errors import FrazilError, safe
+from frazil.errors import FrazilError, many, safe
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
 from frazil.lake.table_checks import require_right_clock
@@ -139,9 +139,9 @@ def _parameters(env: str, book: list[Workbook]) -> str:
         except FrazilError as e:
             unsound.append(e)
     if unsound:
-        more = f"; and {len(unsound) - 1} more table(s)" if unsound[1:] else ""
+        more = f"; and {many(unsound[1:], 'more table')}" if unsound[1:] else ""
         raise DoctorError(f"{unsound[0].problem}{more}", unsound[0].cure)
-    return f"{len(book[0].specs)} table(s)"
+    return f"{many(book[0].specs, 'table')}"
 
 
 def _jars(settings: Settings) -> str:
@@ -167,7 +167,7 @@ def _catalog(settings: Settings) -> str:
     file = sqlite_file(settings.root, settings.catalog_options)
     if file and not os.path.exists(file):
         return "not there yet: 00_setup makes it"
-    return f"{len(pyiceberg_catalog.open_catalog(settings).list_namespaces())} namespace(s)"
+    return f"{many(pyiceberg_catalog.open_catalog(settings).list_namespaces(), 'namespace')}"
 
 
 def _writable(place: str) -> str:

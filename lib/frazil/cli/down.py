@@ -17,7 +17,7 @@ from frazil.config.settings import Settings, resolve
 from frazil.config.warehouses import declared
 from frazil.dms.position import POSITION
 from frazil.dms.storage import is_s3, location, remove, walk
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, many
 from frazil.flows import quarantine_status
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
@@ -45,7 +45,7 @@ class Listed:
     folders: list[str]
 
     def __str__(self) -> str:
-        return f"{len(self.tables)} table(s), {len(self.files)} file(s), {len(self.namespaces)} namespace(s), {len(self.folders)} folder(s) of runs"
+        return f"{many(self.tables, 'table')}, {many(self.files, 'file')}, {many(self.namespaces, 'namespace')}, {many(self.folders, 'folder')} of runs"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -125,14 +125,10 @@ def listed(book: Workbook) -> tuple[Listed, list[str]]:
 def one_table(book: Workbook) -> tuple[Listed, list[str]]:
     """List the table of the book's single spec with its files; also return what is not deleted."""
     tables, files, left, _ = _tables(book, {})
-    try:
-        records = pyiceberg_catalog.records(pyiceberg_catalog.quarantine(book.settings))
-        waiting = sum(quarantine_status.waiting_of(records).get(s, 0) for s in book.specs)
-    except FrazilError:
-        waiting = 0
-    if tables and waiting:
+    rows = quarantine_status.waiting_of(quarantine_status.known_records(book.settings) or [])
+    if tables and (waiting := sum(rows.get(s, 0) for s in book.specs)):
         left.append(
-            f"{waiting:,} of its rows that wait in the quarantine: 02_cdc_merge with quarantine=discard discards them"
+            f"{many(waiting, 'row')} waiting in the quarantine: 02_cdc_merge with quarantine=discard discards them"
         )
     return Listed(tables, files, [], []), [*left, *_in_warehouses(book)]
 

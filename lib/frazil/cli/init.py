@@ -223,7 +223,7 @@ def written(
         if taken:
             left.add(name)
             notes.append(
-                f"{name}: is partitioned and has no spec: its rows arrive under the names of its {len(taken)} partition(s)"
+                f"{name}: is partitioned and has no spec: its rows arrive under the names of its partitions ({len(taken)})"
             )
         notes += [
             f"{p}: has no spec, as the task does not take this partition of {name}: its changes are not written; add a selection rule"
@@ -232,7 +232,7 @@ def written(
         ]
     kept = {n: t for n, t in selected.items() if n not in left}
     notes += [
-        f"{n}: generated column(s) {', '.join(c.name for c in t.generated)} are left out: the task does not write them"
+        f"{n}: left out, as generated columns, which the task does not write: {', '.join(c.name for c in t.generated)}"
         for n, t in kept.items()
         if t.generated
     ]

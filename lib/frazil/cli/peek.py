@@ -18,7 +18,7 @@ from frazil.dms.guesses import KEYS, NULLS, NUMBERS, FoundTable, Guesses, guess
 from frazil.dms.listing import TableObjects
 from frazil.dms.mappings import read_mappings
 from frazil.dms.settings_check import ANY_NAME, Evidence
-from frazil.errors import safe
+from frazil.errors import many, safe
 from frazil.report import runs
 from frazil.report.chart_style import span
 from frazil.report.notebook_output import Grid
@@ -68,12 +68,12 @@ def lines(found: Found, guessed: Guesses, seconds: float, path: str) -> Iterator
     size = sum(f.size for f in every)
     yield from safe_lines(found.root)
     if not every:
-        yield f"nothing that DMS writes is there; {found.others:,} other file(s)"
+        yield f"nothing that DMS writes is there; {many(found.others, 'other file')}"
         yield from safe_lines("DMS's files are <schema>/<table>/LOAD00000001.csv and <schema>/<table>/<time>.csv")
         return
     yield (
-        f"{len(found.tables):,} table(s), {len(every):,} file(s) of DMS, {size / 1e6:,.1f} MB; "
-        f"{found.others:,} other file(s); {seconds:.1f} s"
+        f"{many(found.tables, 'table')}, {many(every, 'file')} of DMS, {size / 1e6:,.1f} MB; "
+        f"{many(found.others, 'other file')}; {seconds:.1f} s"
     )
     if not found.is_whole:
         yield "more is there than could be looked at in this time: numbers are minimums"
@@ -163,7 +163,7 @@ def _settings(guessed: Guesses) -> Iterator[str]:
     yield ""
     yield "settings of the DMS target, as the bytes show them"
     for (verdict, setting, value), each in sorted(by_value.items(), key=lambda item: _VERDICTS.index(item[0][0])):
-        files = f"{len(each)} file(s)" if len(each) > 1 else each[0].file.rpartition("/")[2]
+        files = many(each, "file") if len(each) > 1 else each[0].file.rpartition("/")[2]
         yield f"  {verdict:<13}{_cut(setting, 24):<24} {_cut(value, 14):<14} {_cut(files, 24)}"
         if verdict == _VERDICTS[0]:
             yield from safe_lines(f"{each[0].file}: {each[0].evidence}; stated: {each[0].stated!r}", "      ")
@@ -191,9 +191,9 @@ def unsure(guessed: Guesses) -> dict[str, str]:
     numbers = [f"{t.source}.{g.name}" for t in tables for g in t.columns if g.likely]
     found = {}
     if keys:
-        found[KEYS] = f"the key of {len(keys)} table(s) is only likely: {', '.join(keys)}"
+        found[KEYS] = f"only likely: the key of {many(keys, 'table')}: {', '.join(keys)}"
     if numbers:
-        found[NUMBERS] = f"{len(numbers)} column(s) look like numbers and may be texts: {', '.join(numbers)}"
+        found[NUMBERS] = f"{many(numbers, 'column')} with values like numbers, which may be texts: {', '.join(numbers)}"
     if guessed.null is None and guessed.proposed_null is not None:
         found[NULLS] = f"nulls are likely written as {guessed.proposed_null!r}: {guessed.null_why}"
     return {name: _cut(text, 200) for name, text in found.items()}

@@ -11,7 +11,7 @@ from frazil.config.timestamps import clock
 from frazil.dms.found_messages import FoundMessages, FoundTable, find_messages
 from frazil.dms.kafka import Kafka
 from frazil.dms.stream_source import moment
-from frazil.errors import safe
+from frazil.errors import many, safe
 from frazil.report import runs
 from frazil.report.chart_style import span
 from frazil.report.notebook_output import Grid
@@ -31,7 +31,7 @@ def peek(address: str, seconds: float) -> int:
 def lines(found: FoundMessages, seconds: float, address: str) -> Iterator[str]:
     """Yield the report."""
     yield from safe_lines(address)
-    yield f"{found.partitions:,} partition(s), {found.kept:,} message(s) kept; {found.read:,} read in {seconds:.1f} s"
+    yield f"{many(found.partitions, 'partition')}, {many(found.kept, 'message')} kept; {found.read:,} read in {seconds:.1f} s"
     if not found.kept:
         yield "it is empty: start the DMS task, or name another topic"
         return

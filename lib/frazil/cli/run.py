@@ -40,7 +40,7 @@ from frazil.config.settings import (
     yaml_fault,
 )
 from frazil.dms.stream_source import UnreachableError
-from frazil.errors import FrazilError, nearest
+from frazil.errors import FrazilError, many, nearest
 from frazil.flows import lateness, pending_work, quarantine_status
 from frazil.flows.workbook import Workbook
 from frazil.report import runs
@@ -145,7 +145,7 @@ def _ended(operate: OperateSettings, run: RunFolder, facts: dict[str, Any]) -> N
     tables = facts.get("tables", {})
     aside = sum(t.get("quarantined") or 0 for t in tables.values())
     line = f"{facts['notebook']}: {facts['outcome']} in {facts['seconds']:.1f} s {facts.get('cause', '')}".rstrip()
-    line += f"; {aside:,} row(s) quarantined" if aside else ""
+    line += f"; {many(aside, 'row')} quarantined" if aside else ""
     line += f"; {again}" if (again := runs.restored(tables)) else ""
     line += f"; {lost}, quarantined" if (lost := facts.get("unreadable")) else ""
     line += f"; waiting in the quarantine: {wait}" if (wait := facts.get("waiting")) else ""

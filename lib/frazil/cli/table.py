@@ -6,6 +6,7 @@ import argparse
 
 from frazil.cli import down, run
 from frazil.config.settings import resolve
+from frazil.errors import many
 from frazil.flows.plan import plan
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, table_pause
@@ -71,7 +72,7 @@ def _reload(options: argparse.Namespace) -> int:
     print(f"{options.table}: {row['decision'] or row['action']}")
     if "reload" in row["action"] or book.stream:
         print(
-            f"the new load replaces all rows, in one commit: {row.get('load') or 'its'} file(s), {row.get('mb', 0):g} MB"
+            f"the new load replaces all rows, in one commit: {many(row['load'], 'file') if row.get('load') else 'its files'}, {row.get('mb', 0):g} MB"
         )
         print(f"  frazil table reload {options.table} --env {options.env} --yes")
         return runs.OK

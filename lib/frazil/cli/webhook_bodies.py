@@ -10,6 +10,8 @@ import socket
 from typing import Any
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
+from frazil.errors import many
+
 HOSTS = {
     "slack": ("hooks.slack.com", "hooks.slack-gov.com"),
     "teams": (".webhook.office.com", ".logic.azure.com", ".api.powerplatform.com"),
@@ -41,9 +43,8 @@ def request_of(url: str, facts: dict[str, Any], is_over: bool = False) -> tuple[
 def headline(facts: dict[str, Any]) -> str:
     """Return the trouble in one line."""
     found = facts.get("breaches")
-    what = (
-        f"{len(found)} limit(s) breached" if found else f"{facts.get('notebook', 'plan')}: {facts.get('outcome', '')}"
-    )
+    run = f"{facts.get('notebook', 'plan')}: {facts.get('outcome', '')}"
+    what = f"{many(found, 'limit')} breached" if found else run
     return f"frazil {facts.get('env', '')}: {what}"
 
 
@@ -58,7 +59,7 @@ def _cut(lines: list[str], most: int) -> str:
     text, left = "", len(lines)
     for line in lines:
         if len(text) + len(line) > most:
-            return f"{text}… and {left} more line(s)" if text else f"{line[:most]}…"
+            return f"{text}… and {many(left, 'more line')}" if text else f"{line[:most]}…"
         text, left = f"{text}{line}\n", left - 1
     return text.rstrip("\n")
 

@@ -50,7 +50,9 @@ def explained(spec: TableSpec, count: int, worst: Sequence[ShownRow], other: str
     more = [f"… and {count - len(worst)} more"] if count > len(worst) else []
     other = other or f"or {QUARANTINE} (on_bad_rows=quarantine)"
     cure = f"{_first_remedy(spec, worst)}; {other}; nothing of this batch was applied to {spec.target}"
-    return BadRowError(f"{spec.source}: {count} bad row(s)", cure, [f"  {line}" for line in lines + more])
+    return BadRowError(
+        f"{spec.source}: {count:,} bad row{'s' * (count != 1)}", cure, [f"  {line}" for line in lines + more]
+    )
 
 
 def _first_remedy(spec: TableSpec, worst: Sequence[ShownRow]) -> str:

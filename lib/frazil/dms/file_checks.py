@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.dms.listing import DmsObject, SourceError, TableObjects
 from frazil.dms.position import PositionError, named
 from frazil.dms.storage import chunks, heads, is_s3, read
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, many
 from frazil.source.applied_files import digest
 from frazil.source.file_names import moment
 
@@ -140,7 +140,7 @@ def require_unchanged(files: Sequence[DmsObject], source: str) -> None:
     changed = [f.name for f, h in zip(files, now, strict=True) if h and h.etag != f.etag]
     if gone:
         raise ChangedWhileReadError(
-            f"{source}: {named(gone)}: {len(gone)} file(s) vanished after they were listed: their changes are not applied",
+            f"{source}: {named(gone)}: {many(gone, 'file')} vanished after the listing: their changes are not applied",
             "fetch them again, and run again: nothing is lost; or continue without them by the parameter go_on_without, which loses "
             "their changes. If all files of the table are gone: a TRUNCATE at the source may have deleted them",
             changed,
@@ -148,7 +148,7 @@ def require_unchanged(files: Sequence[DmsObject], source: str) -> None:
         )
     if changed:
         raise ChangedWhileReadError(
-            f"{source}: {named(changed)}: {len(changed)} file(s) changed while they were read: nothing of the batch was applied",
+            f"{source}: {named(changed)}: {many(changed, 'file')} changed while being read: nothing of the batch was applied",
             "run again when DMS has finished writing them",
             changed,
             gone,

@@ -31,7 +31,7 @@ from frazil.dms.position import (
     require_there,
 )
 from frazil.dms.storage import chunks, read
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, many
 from frazil.source.applied_files import AppliedFile, AppliedFiles, Place, is_same, key_of
 from frazil.source.file_names import digits_of, latest_possible
 
@@ -234,8 +234,8 @@ def _require_last_not_in_future(found: Arrived, objects: TableObjects, state: St
     recent = tuple(n for n in position.recent if n <= real)
     wanted = replace(position, last=real, last_etag=etag, recent=recent, turn=0).to_json(**stamp)
     raise PositionError(
-        f"{state.source}: its position {position.last} is in the future, and {len(found.late)} change file(s) with names before it "
-        "are not applied",
+        f"{state.source}: its position {position.last} is in the future, and {many(found.late, 'change file')} with names before it "
+        "not applied",
         f"set it to {f'the last real file, {real}' if real else 'the load'}: ALTER TABLE {state.name} SET TBLPROPERTIES "
         f"('{POSITION}' = {literal(wanted)}), and move {position.last} away: its changes stay in the table, and the files before it are then applied",
     )
@@ -250,7 +250,7 @@ def _refuse_stopping_files(found: Arrived, state: State, late: str, judge: Judge
             refuse_late(found.late, state.position, state.source, judged[1] if judged else "")
     if found.in_future:
         raise PositionError(
-            f"{state.source}: {named(o.path for o in found.in_future)}: {len(found.in_future)} change file(s) have names more than a day in the "
+            f"{state.source}: {named(o.path for o in found.in_future)}: {many(found.in_future, 'change file')} with names more than a day in the "
             "future; after one of them is applied, each later file would count as late",
             "give them the names that DMS wrote, and nothing is lost; or move them away: then their changes are not applied",
         )
@@ -263,7 +263,7 @@ def _require_listed_files(objects: TableObjects, state: State, without: Sequence
     if gone:
         all_gone = " All change files are gone: a TRUNCATE at the source may have deleted them." if not present else ""
         raise PositionError(
-            f"{state.source}: {named(gone)}: {len(gone)} change file(s) are gone that were listed and never applied: their changes are not in the "
+            f"{state.source}: {named(gone)}: {many(gone, 'change file')} listed, never applied and now gone: their changes are not in the "
             f"lake.{all_gone}",
             "fetch them again, and nothing is lost; or continue without them by the parameter go_on_without: "
             f"[{', '.join(gone[:SHOWN])}{', …' if gone[SHOWN:] else ''}], which loses their changes until the table is loaded again",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.stream_source import ARRIVED
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, many
 from frazil.source.applied_files import AppliedFiles
 from frazil.source.file_names import is_change_file, moment, name_at
 
@@ -267,7 +267,7 @@ def require_there(objects: TableObjects, names: tuple[str, ...], source: str) ->
     present = {o.name for o in objects.changes}
     if gone := [n for n in dict.fromkeys(names) if n and n not in present]:
         raise PositionError(
-            f"{source}: {len(gone)} change file(s) that were applied are no longer there: {named(gone)}; a replay needs all "
+            f"{source}: {many(gone, 'applied change file')} no longer there: {named(gone)}; a replay needs all "
             "since the load",
             "fetch them again, or have DMS load the table again and run 01_full_load with on_changed_load=reload",
         )

@@ -28,7 +28,7 @@ from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.engine.load_files import FilesToWrite, write_data_files
 from frazil.engine.read_files import FileToRead
 from frazil.engine.write_rows import Written
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, many
 from frazil.flows import quarantine
 from frazil.flows.quarantine import OfBatch
 from frazil.flows.tasks_or_driver import digests_of, in_tasks_or_here
@@ -377,7 +377,7 @@ class _Applying:
         book, source = self.book, self.spec.source
         if count := stats["out_of_sequence"]:
             book.progress(
-                f"{source}: {count} change(s) contradict DMS's own sequence; they were applied in the order of the files"
+                f"{source}: {many(count, 'change')} out of DMS's own sequence, applied in the order of the files"
             )
         took = time.time() - self.picked_up
         if text := book.lanes.note(self.name, summary, self.batch.megabytes, took):

@@ -17,7 +17,7 @@ from frazil.dms.position import Position, is_other_load
 from frazil.engine.load_files import groups_of, of_tasks
 from frazil.engine.read_files import FileToRead, count_tables
 from frazil.engine.small_batch import MOST_MB, are_small, must_be_small
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, many
 from frazil.flows import pending_work, quarantine
 from frazil.flows.apply import FileBatch, apply_batch, require_whole_rows, take_batch
 from frazil.flows.continuous import process_continuously, show
@@ -40,8 +40,8 @@ def _waits_for(there: TableObjects, position: Position, pending: int, own: bool)
     `own`: whether pending files hold changes of this table only. DMS writes the first one when the load is complete.
     """
     if position.awaits_load and there.loads and not (pending and own):
-        return f"{len(there.loads)} load file(s) came after 01_full_load found none: run it again"
-    waits = f"{pending} change file(s) wait until" if pending else ""
+        return f"{many(there.loads, 'load file')} came after 01_full_load found none: run it again"
+    waits = f"pending: {many(pending, 'change file')}, until" if pending else ""
     if waits and not position.loaded:
         return f"{waits} the full load is applied: run 01_full_load"
     if waits and is_other_load(there, position):
@@ -106,7 +106,7 @@ def _listed(book: Workbook, spec: TableSpec, base: TableState, first: bool) -> t
         raise
     if same := [*same, *found.same]:
         remember_same(jvm.load_table(book.spark, book.name(spec)), base.record, same, commit.new_batch())
-        book.progress(f"{spec.source}: {len(same)} file(s) have another time, and the bytes that were applied")
+        book.progress(f"{spec.source}: {many(same, 'file')} with another time, and the bytes that were applied")
     names = {o.name for o in there.changes}
     if given_up := [n for n in base.record.awaited if n in book.settings.go_on_without and n not in names]:
         await_files(jvm.load_table(book.spark, book.name(spec)), base.record, (), given_up)
@@ -182,7 +182,7 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int, report: Callable[[Ta
         done.add(TableResult(spec.source, "merged", "", counts={"batches": 1, "files": len(files), **counts}))
         left = len(pending) - len(files)
         done.live["pending"] = len(waiting) - len(files)  # including files that arrived since
-        text = f"{spec.source}: batch of {len(files)} file(s), {counts['changes']:,} changes; {left} file(s) left"
+        text = f"{spec.source}: batch of {many(files, 'file')}, {many(counts['changes'], 'change')}; {many(left, 'file')} left"
         report(replace(done, seconds=time.monotonic() - began), text)
         if not left:
             break

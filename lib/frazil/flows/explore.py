@@ -12,7 +12,7 @@ from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.config.timestamps import clock, instant
 from frazil.core.time_sql import driver_rows
-from frazil.errors import FrazilError, nearest
+from frazil.errors import FrazilError, many, nearest
 from frazil.flows.pending_work import pending_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import maintenance_actions, table_history
@@ -271,5 +271,5 @@ def _behind(book: Workbook, spec: TableSpec, past: bool) -> str:
     base = read_table_state(book.spark, book.name(spec), checked=False)
     count, _, problem = _pending(book, spec, base)
     if count or problem:
-        return problem or f"{count} pending {'message' if book.stream else 'file'}(s) are not applied"
+        return problem or f"pending: {many(count, 'message' if book.stream else 'file')}"
     return "changes that DMS has not written yet" if past else ""

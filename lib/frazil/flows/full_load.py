@@ -28,7 +28,7 @@ from frazil.engine.load_files import FilesToWrite
 from frazil.engine.quarantine_records import RecordOf, record_frame
 from frazil.engine.read_files import files_of_keys, plan_files
 from frazil.engine.write_rows import Written
-from frazil.errors import LOAD_AGAIN, FrazilError
+from frazil.errors import LOAD_AGAIN, FrazilError, many
 from frazil.flows import quarantine
 from frazil.flows.quarantine import OfBatch
 from frazil.flows.schema_changes import follow, require_first_files
@@ -128,7 +128,7 @@ def load_waits(gate: LoadGate | None, table: str, has_files: bool) -> str:
     if not gate:
         return ""
     rows = gate.rows(table)
-    lacks = f"no load file is there, of {rows:,} row(s) by DMS" if rows and not has_files else ""
+    lacks = f"no load file is there, of {many(rows, 'row')} by DMS" if rows and not has_files else ""
     return gate.waits(table) or lacks
 
 
@@ -144,7 +144,7 @@ def apply_load(
         require_one_age(book, spec, there, base)
     book.check_files(spec, there)
     size = sum(o.size for o in there.loads) / 1e6
-    book.progress(f"{spec.source}: {action} of {len(there.loads)} file(s), {size:.1f} MB")
+    book.progress(f"{spec.source}: {action} of {many(there.loads, 'file')}, {size:.1f} MB")
     try:
         return _load(book, spec, there, base, action, gate)
     except _RowsLackError as e:
@@ -182,7 +182,7 @@ def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[Table
     there, same = with_known_loads(there, State(book.name(spec), spec.source, base.position, base.stored, base.record))
     if same:
         remember_same(jvm.load_table(book.spark, book.name(spec)), base.record, same, commit.new_batch())
-        book.progress(f"{spec.source}: {len(same)} load file(s) have another time, and the bytes that were applied")
+        book.progress(f"{spec.source}: {many(same, 'load file')} with another time, and the bytes that were applied")
     return base, there, verdict(there, base.position, policy)
 
 

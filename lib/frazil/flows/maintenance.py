@@ -11,9 +11,9 @@ from typing import Any
 from frazil.config.settings import MaintenanceSettings
 from frazil.config.spec import TableSpec
 from frazil.config.timestamps import clock
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, many
 from frazil.flows import ledger
-from frazil.flows.preview_stages import Stage, many, size, stage
+from frazil.flows.preview_stages import Stage, size, stage
 from frazil.flows.served import held, refreshing
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, jvm_rewrite, maintenance_actions, retry

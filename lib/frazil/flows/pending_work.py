@@ -19,7 +19,7 @@ from frazil.dms.mappings import like
 from frazil.dms.pending_changes import State, pending, with_known_loads
 from frazil.dms.position import POSITION, Position, require_same_load
 from frazil.dms.stream_source import Retention, UnreachableError
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, many
 from frazil.flows.quarantine_status import waiting
 from frazil.flows.stream_check import begin_of
 from frazil.flows.workbook import Workbook
@@ -90,7 +90,7 @@ def state_of(
     there, same = with_known_loads(there, state)
     if there.loads and position.awaits_load:
         raise FrazilError(
-            f"{spec.source}: {len(there.loads)} load file(s) came after 01_full_load found none",
+            f"{spec.source}: {many(there.loads, 'load file')} came after 01_full_load found none",
             "run 01_full_load again",
         )
     if same_load:

@@ -27,10 +27,10 @@ from frazil.engine.collapsed_batch import lake_columns
 from frazil.engine.preview_sample import Key, Place, Sample, SampleRecord, read_sample
 from frazil.engine.read_files import plan_files
 from frazil.engine.write_rows import write_elsewhere
-from frazil.errors import HIDDEN, nearest
+from frazil.errors import HIDDEN, many, nearest
 from frazil.flows import quarantine
 from frazil.flows.apply import take_batch
-from frazil.flows.preview_stages import Stage, beside, failed, many, size, stage
+from frazil.flows.preview_stages import Stage, beside, failed, size, stage
 from frazil.flows.schema_changes import shape
 from frazil.flows.workbook import Workbook
 from frazil.lake.lane_choice import LANES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
@@ -48,9 +48,3 @@ def beside(facts: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
 def size(n: float) -> str:
     """Return a number of bytes as kB or MB."""
     return f"{n / 1e6:,.1f} MB" if n >= 1e6 else f"{n / 1e3:,.1f} kB"
-
-
-def many(things: Sized | int | None, word: str) -> str:
-    """Return how many things there are, with their word."""
-    count = things if isinstance(things, int) else len(things or ())
-    return f"{count:,} {word}{'s' * (count != 1)}"

@@ -14,6 +14,7 @@ from frazil.core.bad_rows import SHOWN, BadRowError, BadRows, ShownRow, explaine
 from frazil.core.changes import BadRow
 from frazil.dms.position import Position
 from frazil.engine.read_files import FileToRead, PartitionRead
+from frazil.errors import many
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
 from frazil.lake.commit import Facts, kept_under_way
@@ -177,7 +178,8 @@ def quarantined_with_commit(
         # Observed numbers are too high if Spark repeated a task.
         if seen.get["new"] != of.bad and both.where("place is not null").count() != of.bad:
             raise QuarantineError(
-                f"{spec.source}: {of.bad} bad row(s), and read again they were others", "did a file change? Run again"
+                f"{spec.source}: {many(of.bad, 'bad row')}, and read again they were others",
+                "did a file change? Run again",
             )
         there = _records(spec, base, batch, both, of, seen.get["unknown_keys"] > 0)
         return None if not of.bad and there.isEmpty() else there

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from frazil.config.settings import Settings
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, many
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
 from frazil.source.quarantine_columns import OPEN, UNREADABLE
@@ -15,13 +15,20 @@ NO_TABLE = "no table"
 """The table's name for a message that names none."""
 
 
-def _records(book: Workbook) -> list[dict[str, Any]]:
+def known_records(settings: Settings) -> list[dict[str, Any]] | None:
+    """Return the present state of each quarantined row; None if only Spark can read the catalog."""
     try:
-        return pyiceberg_catalog.records(pyiceberg_catalog.quarantine(book.settings))
-    except FrazilError:  # a catalog that only Spark can read
-        from frazil.lake import quarantine_table
+        return pyiceberg_catalog.records(pyiceberg_catalog.quarantine(settings))
+    except FrazilError:
+        return None
 
-        return quarantine_table.records(book.spark, book.ops("quarantine"))
+
+def _records(book: Workbook) -> list[dict[str, Any]]:
+    if (found := known_records(book.settings)) is not None:
+        return found
+    from frazil.lake import quarantine_table
+
+    return quarantine_table.records(book.spark, book.ops("quarantine"))
 
 
 def waiting_of(records: list[dict[str, Any]]) -> dict[str, int]:
@@ -73,21 +80,15 @@ def newly_unreadable(settings: Settings, since: float) -> str:
 
     Empty: none exist, or only Spark can find out.
     """
-    try:
-        rows = unreadable_of(pyiceberg_catalog.records(pyiceberg_catalog.quarantine(settings)))
-    except FrazilError:
-        return ""
+    rows = unreadable_of(known_records(settings) or [])
     return many_unreadable([r for r in rows if r["set_aside_at"].timestamp() >= since])
 
 
 def still_waiting(book: Workbook) -> str:
     """Return how many rows of which tables, and messages without one, wait in the quarantine; empty: nothing waits."""
-    try:
-        records = pyiceberg_catalog.records(pyiceberg_catalog.quarantine(book.settings))
-    except FrazilError:  # a catalog that only Spark can read
-        return ""
+    records = known_records(book.settings) or []
     rows, lost = waiting_of(records), unreadable_of(records)
-    parts = [f"{count:,} row(s) of {name}" for name, count in sorted(rows.items()) if name in book.specs]
+    parts = [f"{many(count, 'row')} of {name}" for name, count in sorted(rows.items()) if name in book.specs]
     return ", ".join([*parts, *([many_unreadable(lost)] if lost and book.stream else [])])
 
 
@@ -95,4 +96,4 @@ def many_unreadable(rows: list[dict[str, Any]]) -> str:
     """Return how many messages name no table, and where the first is; empty if none exist."""
     if not rows:
         return ""
-    return f"{len(rows):,} message(s) that name no table, from {rows[0]['path']} offset {rows[0]['row_no']} on"
+    return f"{many(rows, 'message')} naming no table, from {rows[0]['path']} offset {rows[0]['row_no']} on"

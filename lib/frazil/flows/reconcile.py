@@ -10,6 +10,7 @@ from frazil.config.lake_types import value_type
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sql import identifier
 from frazil.core.time_sql import driver_rows
+from frazil.errors import many
 from frazil.flows.source_rows import MOST_CONNECTIONS, read_source
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, jvm_schema
@@ -77,7 +78,7 @@ def _compare_whole(lake: DataFrame, source: DataFrame, spec: TableSpec, show: in
     differing = rows.where(f"{apart} > 0").limit(show).collect() if count[2] else []
     sample = [
         {"table": spec.source, "key": ", ".join(f"{c}={r[c]}" for c in spec.names), "column": "(row)",
-         "source": f"{r['in_source']} time(s)", "lake": f"{r['in_lake']} time(s)"} for r in differing
+         "source": f"{many(r['in_source'], 'time')}", "lake": f"{many(r['in_lake'], 'time')}"} for r in differing
     ]  # fmt: skip
     return Difference(spec.source, count[0] or 0, count[1] or 0, count[2] or 0, sample)
 
@@ -134,7 +135,7 @@ def run(book: Workbook) -> tuple[list[TableResult], list[dict[str, Any]]]:
             "differing_rows": found.differing_rows,
         }
         if found.differing_rows:
-            return TableResult(spec.source, "differs", f"{found.differing_rows:,} row(s) differ", counts=counts)
+            return TableResult(spec.source, "differs", f"{many(found.differing_rows, 'differing row')}", counts=counts)
         return TableResult(spec.source, "equal", "", counts=counts)
 
     return book.each_table(work), samples

@@ -13,7 +13,7 @@ from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject
 from frazil.dms.position import Position
 from frazil.engine.read_files import FoundRow, plan_files, rows_of_key, typed_key
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, many
 from frazil.flows.explore import ExploreError, spec_of
 from frazil.flows.preview_stages import beside
 from frazil.flows.schema_changes import as_carried
@@ -34,7 +34,7 @@ def key_sql(spec: TableSpec, key: list[str], row: str = "") -> str:
         raise ExploreError(f"{spec.source} has no key", "ask for a table with one")
     if len(key) != len(spec.key):
         raise ExploreError(
-            f"{len(key)} value(s) for the key of {spec.source}", f"give {', '.join(spec.key)}, in this order"
+            f"{many(key, 'value')} for the key of {spec.source}", f"give {', '.join(spec.key)}, in this order"
         )
     values = [_value_sql(literal(str(v)), lake_type(spec.column(k))) for k, v in zip(spec.key, key, strict=True)]
     return " and ".join(f"{row}{identifier(k)} = {v}" for k, v in zip(spec.key, values, strict=True))
@@ -118,7 +118,7 @@ def told(table: str, key: list[str], events: list[dict[str, Any]]) -> str:
         return f"No kept snapshot has {of}. Are its values in the order of the spec's key? An older snapshot may have had it."
     newest, count = events[0], len(events)
     state = "It is deleted now." if newest["operation"] == "delete" else "The row is there now."
-    return f"{of[0].upper()}{of[1:]}: {count} event{'s' * (count > 1)}, the newest committed {newest['committed']}. {state}"
+    return f"{of[0].upper()}{of[1:]}: {many(count, 'event')}, the newest committed {newest['committed']}. {state}"
 
 
 def _recorded(states: list[Snapshot], s: Snapshot | None) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.query_engines import ENGINES, UPGRADE
 from frazil.config.spec import TableSpec
 from frazil.config.warehouses import Warehouse, declared
-from frazil.errors import FrazilError, log
+from frazil.errors import FrazilError, log, many
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, pyiceberg_catalog
 from frazil.report.chart_style import span
@@ -232,7 +232,7 @@ def _late(w: Warehouse, table: Table, row: dict[str, Any] | None, shown: dict[st
     if len(newer) <= e.max_late_commits and seconds <= e.max_late_s:
         return ""
     what = (
-        f"is late by {len(newer)} commit(s) and {span(seconds)}, limits {e.max_late_commits} and {span(e.max_late_s)}"
+        f"is late by {many(newer, 'commit')} and {span(seconds)}, limits {e.max_late_commits} and {span(e.max_late_s)}"
     )
     last = f"{row['status']}{': ' + row['why'] if row['why'] else ''}" if row else "it was never looked at"
     return f"{what}; last seen: {last}"

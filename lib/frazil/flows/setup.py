@@ -20,7 +20,7 @@ from frazil.dms.listing import folders_beside
 from frazil.dms.position import STREAM_LOAD, Position, after_load
 from frazil.dms.settings_check import Evidence, evidence, refuse
 from frazil.dms.settings_lint import LOSS, Finding, left_out, lint, unknown_settings
-from frazil.errors import FrazilError, nearest
+from frazil.errors import FrazilError, many, nearest
 from frazil.flows import served, stream_check
 from frazil.flows.schema_changes import follow, require_first_files
 from frazil.flows.source_catalog import follow_source
@@ -164,7 +164,7 @@ def adopt(book: Workbook, table: str, position: str) -> str:
         last, there, {}, False
     ).publish()
     pending = sum(name > last for name in names)
-    return f"{book.name(spec)} continues from {last or 'its load'}: {pending} change file(s) are pending"
+    return f"{book.name(spec)} continues from {last or 'its load'}: {many(pending, 'change file')} pending"
 
 
 def _last(spec: TableSpec, names: list[str], position: str) -> str:

@@ -18,6 +18,7 @@ from frazil.dms.stream_source import ARRIVED, Offsets, StreamRead, max_offsets, 
 from frazil.engine.collapsed_batch import Collapsed, Wanted, frame_of
 from frazil.engine.message_blocks import Around
 from frazil.engine.quarantine_records import RecordOf, record_frame
+from frazil.errors import many
 from frazil.flows import quarantine
 from frazil.flows.new_tables import handle_new_tables
 from frazil.flows.quarantine import OfBatch
@@ -205,7 +206,7 @@ class _Load:
             if waits := self.gate.waits(spec.source):
                 return waits
             rows = self.gate.rows(spec.source)
-            return "" if loads or not rows else f"no load records are there, of {rows:,} row(s) by DMS"
+            return "" if loads or not rows else f"no load records are there, of {many(rows, 'row')} by DMS"
         if over is False:
             return (
                 "no change of it was seen after its load records: its load may not have ended (see load_complete_when)"

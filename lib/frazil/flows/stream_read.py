@@ -24,6 +24,7 @@ from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.engine.message_batch import MOST
 from frazil.engine.message_blocks import MOST_BYTES, SAMPLED, Around, Blocks, Part, PartReading, latest
 from frazil.engine.quarantine_records import unreadable_records
+from frazil.errors import many
 from frazil.flows.control_schema import names_in_messages
 from frazil.flows.tasks_or_driver import tasks_or_here
 from frazil.flows.workbook import Workbook
@@ -106,7 +107,7 @@ def _set_aside(book: Workbook, lost: DataFrame, groups: Sequence[Group], total: 
     records = unreadable_records(lost, book.stream.scheme, commit.new_batch())
     count, first = quarantine_table.add_once(book.spark, book.ops("quarantine"), records, admit)
     if count:
-        book.progress(f"{count:,} message(s) that name no table quarantined: {', '.join(first)}")
+        book.progress(f"{many(count, 'message')} naming no table quarantined: {', '.join(first)}")
 
 
 def discard(book: Workbook) -> int:
@@ -328,7 +329,7 @@ def _report_ignored(book: Workbook, groups: list[Group]) -> None:
             others[name] = others.get(name, 0) + g.count
         elif g.kind == "control":
             book.progress(
-                f"{g.schema}.{g.table}: {g.count} control record(s) {g.operation}, from offset {g.first} of {g.object}"
+                f"{g.schema}.{g.table}: {many(g.count, 'control record')} {g.operation}, from offset {g.first} of {g.object}"
             )
     if others:
         named = ", ".join(f"{n} ({c})" for n, c in sorted(others.items()))

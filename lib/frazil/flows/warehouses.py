@@ -173,18 +173,12 @@ def history(book: Workbook, hours: float = 24.0) -> list[dict[str, Any]]:
     names = {book.name(spec): spec.source for spec in book.specs.values()}
     found: dict[tuple, dict[str, Any]] = {}
     for r in pyiceberg_catalog.served(book.settings) if (there := declared(book.settings)) else ():
-        if r["warehouse"] in there and r["name"] in names and r["committed_at"]:
-            state = (r["warehouse"], r["name"], r["newest_id"])
-            late_s = (r["seen_at"] - r["committed_at"]).total_seconds()
-            ok = r["status"] == "served"
-            row = {
-                "warehouse": r["warehouse"],
-                "table": names[r["name"]],
-                "seen_at": r["seen_at"],
-                "late_s": late_s,
-                "served": ok,
-            }
-            found.setdefault(state if ok else (*state, r["seen_at"]), row)
+        w, at = r["warehouse"], r["seen_at"]
+        if w in there and r["name"] in names and r["committed_at"]:
+            late_s, ok = (at - r["committed_at"]).total_seconds(), r["status"] == "served"
+            state = (w, r["name"], r["newest_id"])
+            row = {"warehouse": w, "table": names[r["name"]], "seen_at": at, "late_s": late_s, "served": ok}
+            found.setdefault(state if ok else (*state, at), row)
     newest = max((r["seen_at"] for r in found.values()), default=None)
     return [r for r in found.values() if (newest - r["seen_at"]).total_seconds() <= hours * 3600]
 

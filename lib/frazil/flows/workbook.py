@@ -31,7 +31,7 @@ from frazil.dms.mappings import Mappings, read_mappings, same_place, with_origin
 from frazil.dms.pending_changes import clock_went_back, pending
 from frazil.dms.storage import endpoint_url, is_s3
 from frazil.dms.stream_source import Stream, StreamError
-from frazil.errors import FrazilError, SafeFormatter, nearest, safe
+from frazil.errors import FrazilError, SafeFormatter, many, nearest, safe
 from frazil.flows.interrupts import StoppedError, stop_requests
 from frazil.lake import jvm, retry
 from frazil.lake.jvm_executors import watch_executors
@@ -265,7 +265,7 @@ class Workbook:
         if recorded:
             looks.settle(recorded)
             if gone := looks.vanished:
-                self.progress(f"{spec.source}: {len(gone)} applied file(s) no longer there: {', '.join(gone[:3])}")
+                self.progress(f"{spec.source}: {many(gone, 'applied file')} no longer there: {', '.join(gone[:3])}")
         return replace(there, full=full)
 
     def _begin(self, after: Position, record: AppliedFiles | None, looks: Watch | None) -> Begin:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from frazil.config.settings import MaintenanceSettings, ParameterError
 from frazil.config.sql import literal
+from frazil.errors import many
 from frazil.lake import jvm, jvm_rewrite
 from frazil.lake.compaction import compact
 from frazil.lake.kept_snapshots import KeptSnapshots, read_kept_snapshots
@@ -134,8 +135,11 @@ def plan(h: Health, s: MaintenanceSettings) -> list[Action]:
     """Decide from a table's health what to do, in order: states are tagged before any expires."""
     actions = []
     if h.untagged:
-        tags = f"{h.untagged} tag{'s' * (h.untagged > 1)}"
-        actions.append(Action("tag states", f"full hours or days without a tag: {h.untagged}", f"{tags}, no data"))
+        actions.append(
+            Action(
+                "tag states", f"full hours or days without a tag: {h.untagged}", f"{many(h.untagged, 'tag')}, no data"
+            )
+        )
     compaction = ""
     if h.small_files > s.max_small_files:
         compaction = f"{h.small_files} files below {s.small_file_mb:g} MB, allowed {s.max_small_files}"

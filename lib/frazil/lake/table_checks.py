@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.sql import identifier, literal
 from frazil.core.time_sql import driver_rows
 from frazil.dms.storage import is_s3, server_time
-from frazil.errors import FrazilError
+from frazil.errors import FrazilError, many
 from frazil.lake import jvm, jvm_schema
 
 if TYPE_CHECKING:
@@ -292,4 +292,4 @@ def retime(spark: SparkSession, name: str) -> str:
         raise ClockError(
             e.problem, f"this catalog does not let times be changed: wait until {until}; readers see all rows"
         ) from None
-    return f"{name}: {len(late)} snapshot(s) from the future now have the present time"
+    return f"{name}: {many(late, 'snapshot')} from the future given the present time"

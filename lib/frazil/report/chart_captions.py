@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from frazil.errors import many
 from frazil.report.advice import FEWEST
 from frazil.report.chart_style import span, times
 from frazil.report.latency import STAGES, after_commit, stage_name
@@ -34,7 +35,7 @@ def fresh_now(rows: list[dict[str, Any]]) -> str:
         worst = late[0]
         return (
             f"Not fresh: {len(late)} of {len(rows)} tables have change files waiting, {worst['table']} for longest: "
-            f"{worst['pending_files']} file(s), the oldest for {span(worst['waiting_s'] or 0)}.{unknown}"
+            f"{many(worst['pending_files'], 'file')}, the oldest for {span(worst['waiting_s'] or 0)}.{unknown}"
         )
     quiet = [r["newest_change_s_ago"] for r in known if r["newest_change_s_ago"] is not None]
     since = (
@@ -128,8 +129,8 @@ def slowest_commit(commit: dict[str, Any]) -> str:
         return NOTHING
     took, longest = max((end - begin, name) for name, begin, end, _ in steps)
     return (
-        f"The slowest commit took {span(commit['latency_ms'][-2] / 1000)} (p99 of its {commit['changes']:,} changes in {commit['files']} "
-        f"file(s)). The longest step, {span(took)}, is '{longest}'."
+        f"The slowest commit took {span(commit['latency_ms'][-2] / 1000)} (p99 of its {commit['changes']:,} changes in "
+        f"{many(commit['files'], 'file')}). The longest step, {span(took)}, is '{longest}'."
     )
 
 

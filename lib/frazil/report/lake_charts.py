@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from frazil.errors import many
 from frazil.lake.maintenance_actions import MAX_MANIFESTS
 from frazil.report.chart_style import COLOURS, clock, label, seconds_axis, styled, times
 
@@ -124,7 +125,7 @@ def file_sizes(rows: list[dict[str, Any]], s: MaintenanceSettings) -> Figure | N
         bar = {"linewidth": 5, "alpha": 0.4, "solid_capstyle": "butt"}
         axes.plot([r["file_mb_p10"], r["file_mb_p90"]], [y, y], color=COLOURS[0], **bar)
         axes.plot(r["file_mb_p50"], y, "o", color=COLOURS[0])
-        text = f"{r['data_files']:,} file{'s' * (r['data_files'] != 1)}, {r['mb']:,.1f} MB"
+        text = f"{many(r['data_files'], 'file')}, {r['mb']:,.1f} MB"
         label(axes, text, (r["file_mb_p90"], y), (8, 0), va="center", fontsize=8)
     for at, text in ((s.small_file_mb, "small below"), (s.target_file_mb, "target")):
         axes.axvline(at * 1.048576, color="black", linestyle=":", linewidth=1.2)

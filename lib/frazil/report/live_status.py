@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from frazil.errors import safe
+from frazil.errors import many, safe
 from frazil.report.render import render
 
 if TYPE_CHECKING:
@@ -136,5 +136,5 @@ def status(
 ) -> str:
     """Return the status line of a table's newest pass: its rate, the lag and commit time of its last batch, and what is pending."""
     lag = "lag unknown" if lag_p50_s is None else f"lag p50 {lag_p50_s:.1f} s, p99 {lag_p99_s:.1f} s"
-    left = "" if pending is None else f", {pending:.0f} file(s) pending"
+    left = "" if pending is None else f", {many(round(pending), 'file')} pending"
     return f"{changes / max(seconds, 1e-3):,.0f} changes/s, {lag}, commit {commit_s:.2f} s{left}"

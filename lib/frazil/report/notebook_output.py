@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from frazil.errors import Message, grouped, safe, safe_facts
+from frazil.errors import Message, grouped, many, safe, safe_facts
 from frazil.report.render import render
 
 if TYPE_CHECKING:
@@ -216,10 +216,6 @@ def parameters(resolved: Resolved) -> Parameters:
     return Parameters(resolved.rows())
 
 
-def _tables(count: int, what: str) -> str:
-    return f"{count} table{'s' * (count != 1)} {what}"
-
-
 def _sum(rows: Sequence[dict[str, Any]], name: str) -> float:
     return sum(r.get(name) or 0 for r in rows)
 
@@ -249,15 +245,10 @@ def plan(rows: Sequence[dict[str, Any]], *columns: str) -> Summary:
     going = [str(r["action"]) for r in rows if level(r) in (GOOD, CARE)]
     what = Counter(action.split(":")[0].split(" until ")[0] for action in going if action not in IDLE)
     idle = levels[STILL] + sum(action in IDLE for action in going)
-    parts = (
-        [_tables(levels[BAD], f"need{'s' * (levels[BAD] == 1)} you to decide or correct something")]
-        if levels[BAD]
-        else []
-    )
-    parts += [
-        _tables(count, f"to {word}" if word not in ("waiting", "paused") else word) for word, count in what.items()
-    ]
-    parts += [_tables(idle, "with nothing to do")] if idle else []
+    bad, states = levels[BAD], ("waiting", "paused")
+    parts = [f"{many(bad, 'table')} need{'s' * (bad == 1)} you to decide or correct something"] if bad else []
+    parts += [f"{many(count, 'table')} {'' if word in states else 'to '}{word}" for word, count in what.items()]
+    parts += [f"{many(idle, 'table')} with nothing to do"] if idle else []
     if columns and any(row.get("notes") for row in rows):
         columns = (*columns, "notes")
     size = _sum(rows, "mb")
@@ -290,7 +281,7 @@ def results(done: Sequence[TableResult], *columns: str) -> Summary:
     levels = Counter(level(row) for row in rows)
     order = (BAD, CARE, GOOD, STILL)
     words = Counter(r.status for r in sorted(done, key=lambda r: order.index(level(r.row()))))
-    parts = [_tables(count, word) for word, count in words.items()]
+    parts = [f"{many(count, 'table')} {word}" for word, count in words.items()]
     parts += [
         f"{total:,} {word}" for word in ("rows", "changes") if (total := sum(r.counts.get(word, 0) for r in done))
     ]
@@ -306,13 +297,11 @@ def compared(done: Sequence[TableResult], *columns: str) -> Summary:
         shown.verdict = "not compared with the source: see check_source"
     elif differing:
         count = sum(r.counts["differing_rows"] for r in differing)
-        shown.level, shown.verdict = BAD, f"{count:,} row(s) differ, in " + ", ".join(r.table for r in differing)
+        tables = ", ".join(r.table for r in differing)
+        shown.level, shown.verdict = BAD, f"{many(count, 'row')} differ{'s' * (count == 1)}, in {tables}"
     elif shown.level == GOOD:
-        shown.verdict = (
-            f"equal: {_tables(len(done), '')}, {sum(r.counts.get('source_rows', 0) for r in done):,} rows".replace(
-                " ,", ","
-            )
-        )
+        rows = sum(r.counts.get("source_rows", 0) for r in done)
+        shown.verdict = f"equal: {many(done, 'table')}, {many(rows, 'row')}"
     return shown
 
 
@@ -326,11 +315,11 @@ def health(rows: Sequence[dict[str, Any]], *columns: str) -> Summary:
 
     levels = Counter(level(row) for row in rows)
     files, size = _sum(rows, "data_files"), _sum(rows, "mb")
-    parts = [_tables(len(rows), f"with {_sum(rows, 'rows'):,} rows in {files:,} files ({size:,.1f} MB)")]
-    parts += [_tables(levels[CARE], f"need{'s' * (levels[CARE] == 1)} maintenance")] if levels[CARE] else []
-    parts += [_tables(levels[BAD], "cannot be looked at")] if levels[BAD] else []
+    parts = [f"{many(rows, 'table')} with {_sum(rows, 'rows'):,} rows in {files:,} files ({size:,.1f} MB)"]
+    parts += [f"{many(levels[CARE], 'table')} need{'s' * (levels[CARE] == 1)} maintenance"] if levels[CARE] else []
+    parts += [f"{many(levels[BAD], 'table')} cannot be looked at"] if levels[BAD] else []
     pending = _sum(rows, "pending")
-    parts += [f"{pending:,} file(s) pending"] if pending else []
+    parts += [f"{many(pending, 'file')} pending"] if pending else []
     return Summary(next((x for x in (BAD, CARE) if levels[x]), GOOD), "; ".join(parts), rows, columns, level)
 
 
@@ -359,9 +348,9 @@ def as_of(found: AsOf) -> Summary:
         return BAD if row.get("snapshot") is None else CARE if row["unsure"] else GOOD
 
     levels = Counter(level(row) for row in found.rows)
-    parts = [_tables(levels[GOOD], "known exactly")] if levels[GOOD] else []
-    parts += [_tables(levels[CARE], "with something unknown")] if levels[CARE] else []
-    parts += [_tables(levels[BAD], "cannot be shown")] if levels[BAD] else []
+    parts = [f"{many(levels[GOOD], 'table')} known exactly"] if levels[GOOD] else []
+    parts += [f"{many(levels[CARE], 'table')} with something unknown"] if levels[CARE] else []
+    parts += [f"{many(levels[BAD], 'table')} cannot be shown"] if levels[BAD] else []
     worst = next((x for x in (BAD, CARE) if levels[x]), GOOD)
     return Summary(worst, f"as of {found.when}: " + "; ".join(parts), found.rows, (), level)
 
@@ -402,7 +391,7 @@ def warehouses(rows: Sequence[dict[str, Any]], *columns: str, env: str = "") -> 
         return Summary(STILL, how if env else "nothing to do", [])
     levels, words = Counter(map(level, rows)), Counter(r["status"].split(":")[0] for r in rows if "status" in r)
     names = len({r["warehouse"] for r in rows})
-    text = "; ".join([f"{names} warehouse{'s' * (names != 1)}", *(f"{n} {word}" for word, n in words.items())])
+    text = "; ".join([many(names, "warehouse"), *(f"{n} {word}" for word, n in words.items())])
     worst = next((x for x in (BAD, CARE) if levels[x]), GOOD)
     used = [c for c in columns if any(row.get(c) not in (None, "") for row in rows)]
     return Summary(worst, text, [dict.fromkeys(used) | row for row in rows], used, level)

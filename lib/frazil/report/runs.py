@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from frazil.config.processes import host, is_running
-from frazil.errors import safe, safe_facts
+from frazil.errors import many, safe, safe_facts
 from frazil.report.render import loader, render
 
 OK, FAILED, WRONG, SOME_FAILED, DECISION, TIMED_OUT, BREACH, NOTHING, SKIPPED = 0, 1, 2, 3, 4, 5, 6, 10, 11
@@ -99,7 +99,7 @@ def restored(tables: dict[str, dict[str, Any]]) -> str:
             lines.append(f"load {word}: {', '.join(loads[:SHOWN])}{more}{then}")
     for word in ("replayed", "discarded"):
         if rows := {t: f[word] for t, f in tables.items() if f.get(word)}:
-            lines.append(f"{sum(rows.values()):,} row(s) of the quarantine {word}: {', '.join([*rows][:SHOWN])}")
+            lines.append(f"{many(sum(rows.values()), 'row')} of the quarantine {word}: {', '.join([*rows][:SHOWN])}")
     return "; ".join(lines)
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import LatencySettings
+from frazil.errors import many
 from frazil.report.advice import DAY, Model, Setting
 
 if TYPE_CHECKING:
@@ -127,5 +128,5 @@ def told(rows: list[dict[str, Any]], s: LatencySettings) -> str:
         for word, r in (("Cheapest", cheapest), ("Quickest", quickest))
     ]
     late = len(rows) - len(known)
-    more = f" {late} row(s) without figures: the worker would not keep up." if late else ""
+    more = f" {many(late, 'row')} without figures: the worker would not keep up." if late else ""
     return f"{named[0]}. {named[1]}. EMR Serverless, prices of {s.prices_of}; of other sizes of worker it is a model.{more}"
