@@ -3,6 +3,7 @@
 import os
 import subprocess
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -36,11 +37,18 @@ def test_a_process_id_in_use_again_is_another_process():
 
 
 def test_another_users_process_counts_as_running(monkeypatch):
-    def denied(process):
-        raise psutil.AccessDenied(process.pid)
+    def denied(path):
+        raise PermissionError(path)
 
-    monkeypatch.setattr(psutil.Process, "create_time", denied)
+    monkeypatch.setattr(Path, "read_text", denied)
     assert is_running(host(), 1, 0.0)
+
+
+def test_without_proc_a_process_runs_if_it_takes_a_signal(monkeypatch):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    monkeypatch.setattr(os.path, "isdir", lambda path: path != "/proc")
+    assert is_running(host(), os.getpid(), 0.0) and not is_running(host(), ended.pid, time.time())
 
 
 def test_a_zombie_has_neither_a_run_nor_a_branch_nor_a_self_test(zombie, monkeypatch, tmp_path):

@@ -102,8 +102,8 @@ def nearest(name: str, known) -> str:
 
 
 def many(things: Sized | int | None, word: str) -> str:
-    """Return how many things there are, with their word."""
-    count = things if isinstance(things, int) else len(things or ())
+    """Return how many things there are, with their word; `things` are they or their number."""
+    count = len(things) if isinstance(things, Sized) else int(things or 0)
     return f"{count:,} {word}{'s' * (count != 1)}"
 
 

@@ -141,7 +141,7 @@ def _parameters(env: str, book: list[Workbook]) -> str:
     if unsound:
         more = f"; and {many(unsound[1:], 'more table')}" if unsound[1:] else ""
         raise DoctorError(f"{unsound[0].problem}{more}", unsound[0].cure)
-    return f"{many(book[0].specs, 'table')}"
+    return many(book[0].specs, "table")
 
 
 def _jars(settings: Settings) -> str:
@@ -167,7 +167,7 @@ def _catalog(settings: Settings) -> str:
     file = sqlite_file(settings.root, settings.catalog_options)
     if file and not os.path.exists(file):
         return "not there yet: 00_setup makes it"
-    return f"{many(pyiceberg_catalog.open_catalog(settings).list_namespaces(), 'namespace')}"
+    return many(pyiceberg_catalog.open_catalog(settings).list_namespaces(), "namespace")
 
 
 def _writable(place: str) -> str:

@@ -137,7 +137,7 @@ def _in_warehouses(book: Workbook) -> Iterator[str]:
     """Yield what warehouses have of the tables of the book's specs, with the command that drops it."""
     for w in declared(book.settings).values():
         made = record_of(w, book.folder).tables
-        for source in made.intersection(book.specs):
+        for source in sorted(made.intersection(book.specs)):
             drops = f"frazil warehouse undo --env {w.env} --warehouse {w.name} --table {shlex.quote(source)}"
             yield f"what warehouse {w.name} has of it: {drops} drops it"
 

@@ -234,8 +234,8 @@ def _require_last_not_in_future(found: Arrived, objects: TableObjects, state: St
     recent = tuple(n for n in position.recent if n <= real)
     wanted = replace(position, last=real, last_etag=etag, recent=recent, turn=0).to_json(**stamp)
     raise PositionError(
-        f"{state.source}: its position {position.last} is in the future, and {many(found.late, 'change file')} with names before it "
-        "not applied",
+        f"{state.source}: its position {position.last} is in the future, which keeps out {many(found.late, 'change file')} with names "
+        "before it",
         f"set it to {f'the last real file, {real}' if real else 'the load'}: ALTER TABLE {state.name} SET TBLPROPERTIES "
         f"('{POSITION}' = {literal(wanted)}), and move {position.last} away: its changes stay in the table, and the files before it are then applied",
     )

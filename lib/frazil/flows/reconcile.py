@@ -78,7 +78,7 @@ def _compare_whole(lake: DataFrame, source: DataFrame, spec: TableSpec, show: in
     differing = rows.where(f"{apart} > 0").limit(show).collect() if count[2] else []
     sample = [
         {"table": spec.source, "key": ", ".join(f"{c}={r[c]}" for c in spec.names), "column": "(row)",
-         "source": f"{many(r['in_source'], 'time')}", "lake": f"{many(r['in_lake'], 'time')}"} for r in differing
+         "source": many(r["in_source"], "time"), "lake": many(r["in_lake"], "time")} for r in differing
     ]  # fmt: skip
     return Difference(spec.source, count[0] or 0, count[1] or 0, count[2] or 0, sample)
 
@@ -135,7 +135,7 @@ def run(book: Workbook) -> tuple[list[TableResult], list[dict[str, Any]]]:
             "differing_rows": found.differing_rows,
         }
         if found.differing_rows:
-            return TableResult(spec.source, "differs", f"{many(found.differing_rows, 'differing row')}", counts=counts)
+            return TableResult(spec.source, "differs", many(found.differing_rows, "differing row"), counts=counts)
         return TableResult(spec.source, "equal", "", counts=counts)
 
     return book.each_table(work), samples

@@ -135,11 +135,8 @@ def plan(h: Health, s: MaintenanceSettings) -> list[Action]:
     """Decide from a table's health what to do, in order: states are tagged before any expires."""
     actions = []
     if h.untagged:
-        actions.append(
-            Action(
-                "tag states", f"full hours or days without a tag: {h.untagged}", f"{many(h.untagged, 'tag')}, no data"
-            )
-        )
+        tags = many(h.untagged, "tag")
+        actions.append(Action("tag states", f"full hours or days without a tag: {h.untagged}", f"{tags}, no data"))
     compaction = ""
     if h.small_files > s.max_small_files:
         compaction = f"{h.small_files} files below {s.small_file_mb:g} MB, allowed {s.max_small_files}"
