@@ -9,6 +9,7 @@ from frazil.cli import main
 from frazil.config.settings import MaintenanceSettings, SetupSettings
 from frazil.dms.kafka import Kafka
 from frazil.dms.position import Position
+from frazil.errors import many
 from frazil.flows import ledger, maintenance
 from frazil.flows.ledger import LedgerError
 from frazil.flows.setup import AdoptError, adopt
@@ -74,7 +75,7 @@ def test_a_position_is_a_file_a_time_or_the_load(world, position, pending):
     for name in (FILE1, FILE2, FILE3):
         world.changes("t", U(1, name), name=name)
     foreign(world, "t", (1, "a"), version=1)
-    assert f"{pending} change files pending" in taken(world, position)
+    assert f"{many(pending, 'change file')} pending" in taken(world, position)
     world.merged()
     assert world.rows("t") == [(1, FILE3)]
 
