@@ -382,7 +382,7 @@ def test_a_run_beyond_its_time_is_stopped_with_its_kernel_and_told_of(tmp_path):
     assert json.loads((tmp_path / "told.json").read_text())["outcome"] == "timed out"
 
 
-def wait_for(what, seconds: float = 30.0) -> None:
+def wait_for(what, seconds: float = 120.0) -> None:
     until = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < until, "waited in vain"
