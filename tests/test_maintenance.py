@@ -54,8 +54,8 @@ def meanwhile(monkeypatch, *steps):
     """Run a step each time that a file group has been rewritten or is about to be committed, before its deletes are read."""
     left, real = list(steps), compaction._after_the_batch_in_flight
 
-    def during(spark, name, patience):
-        table = real(spark, name, patience)
+    def during(spark, name):
+        table = real(spark, name)
         if left:
             left.pop(0)()
         return table

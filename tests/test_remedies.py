@@ -506,10 +506,16 @@ def raise_sites() -> list[tuple[str, str, str]]:
 
 def problem_text(node: ast.expr) -> str:
     if isinstance(node, ast.JoinedStr):
-        return "".join(str(v.value) if isinstance(v, ast.Constant) else "…" for v in node.values)
+        return "".join(str(v.value) if isinstance(v, ast.Constant) else shown_value(v.value) for v in node.values)
     if isinstance(node, ast.BinOp):
         return problem_text(node.left) + problem_text(node.right)
     return str(node.value) if isinstance(node, ast.Constant) else "…"
+
+
+def shown_value(node: ast.expr) -> str:
+    """Return a value in a text as `…`; of a number of things also their word."""
+    counts = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "many"
+    return f"… {node.args[1].value}" if counts and isinstance(node.args[1], ast.Constant) else "…"
 
 
 def covers(mark: str, site: str) -> bool:

@@ -48,9 +48,8 @@ def killed_at(world, monkeypatch, step: int) -> None:
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(lane_choice, "_tested", {})
-        patch.setattr(
-            self_test, "new_name", lambda: f"{begun}_1_{number}"
-        )  # another process than the one that looks later
+        # Another process than the one that looks later.
+        patch.setattr(self_test, "new_name", lambda: f"{begun}_1_{number}")
         patch.setattr(self_test, "_drop", drop)
         patch.setattr(RowDelta, "apply", commit)
         if step == 0:

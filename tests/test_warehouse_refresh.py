@@ -88,9 +88,10 @@ def test_a_thousand_commits_against_slow_refreshes_give_one_at_a_time_and_the_la
     for _ in range(1000):
         took.append(lake.commit())
         time.sleep(0.001)
+    most = 3 + (time.monotonic() - began) / 0.02
     assert lake.end() == []
     assert lake.server.most_in_flight == 1
-    assert len(lake.refreshes) <= 2 + (time.monotonic() - began) / 0.02
+    assert len(lake.refreshes) <= most, "the last commits share one refresh"
     assert (lake.seen[-1].status, lake.seen[-1].newest.snapshot, lake.served) == ("served", 1000, 1000)
     assert median(took) < 0.01, "a commit does not wait for a refresh"
 

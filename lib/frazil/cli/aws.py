@@ -240,11 +240,8 @@ def _lag(env: str) -> list[str]:
         rows = lateness(Workbook(resolve("operate", {"env": env}).settings, lambda text: None))
     except FrazilError as e:
         return [f"lag: unknown: {e.problem}"]
-    behind = [
-        f"lag {r['table']}: {many(r['pending'], 'file')}, the oldest for {span(r['lag_s'])}"
-        for r in rows
-        if r["pending"]
-    ]
+    late = [r for r in rows if r["pending"]]
+    behind = [f"lag {r['table']}: {many(r['pending'], 'file')}, the oldest for {span(r['lag_s'])}" for r in late]
     unknown = [f"lag {r['table']}: unknown: {r['problem']}" for r in rows if r["problem"]]
     paused = [f"lag {r['table']}: paused {r['paused']}" for r in rows if r.get("paused")]
     fresh = len(rows) - len(behind) - len(unknown) - len(paused)

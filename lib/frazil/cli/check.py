@@ -111,9 +111,9 @@ def _quarantined(operate: OperateSettings) -> list[str]:
     rows, allowed = sum(waiting.values()) + len(lost), operate.max_quarantined
     parts = [f"{count:,} of {table}" for table, count in sorted(waiting.items())]
     parts += [quarantine_status.many_unreadable(lost)] if lost else []
-    return (
-        [f"quarantine: {many(rows, 'waiting row')} ({', '.join(parts)}), limit {allowed:,}"] if rows > allowed else []
-    )
+    if rows <= allowed:
+        return []
+    return [f"quarantine: {many(rows, 'waiting row')} ({', '.join(parts)}), limit {allowed:,}"]
 
 
 def _unusable(book: Workbook) -> list[str]:

@@ -47,21 +47,24 @@ def sqlite_properties(root: str, options: Mapping[str, str]) -> dict[str, str]:
     return {"type": "sql", "uri": uri, "warehouse": warehouse if "://" in warehouse else os.path.join(root, warehouse)}
 
 
-def rest_properties(options: Mapping[str, str]) -> dict[str, str]:
+def rest_properties(kind: str, options: Mapping[str, str]) -> dict[str, str]:
     """Return Iceberg's properties of a REST catalog and of signed calls to it, without credentials.
 
-    The tables of `S3TablesCatalog` are in such a catalog too, in the region of its table bucket. Raise FrazilError if its
-    warehouse is not the ARN of one.
+    The tables of a catalog of kind `s3tables` are in one too, in the region of its table bucket. Raise FrazilError if its
+    warehouse is not the ARN of such a bucket.
     """
-    if "S3TablesCatalog" not in options.get("catalog-impl", ""):
+    if kind != "s3tables":
         return {"type": "rest"} | {name: options[name] for name in _REST if name in options}
-    if not (region := re.match(r"arn:[\w-]+:s3tables:([\w-]+):", bucket := options.get("warehouse", ""))):
+    bucket = options.get("warehouse", "")
+    if not (found := re.match(r"arn:[\w-]+:s3tables:([\w-]+):", bucket)):
         raise FrazilError(
             f"warehouse '{bucket}' is not the ARN of a table bucket",
             "write warehouse: arn:aws:s3tables:<region>:<account>:bucket/<name> below catalog_options",
         )
-    host = os.environ.get("AWS_ENDPOINT_URL_S3TABLES") or f"https://s3tables.{region[1]}.amazonaws.com"
-    return dict(zip(("type", *_REST), ("rest", f"{host}/iceberg", bucket, "true", "s3tables", region[1]), strict=True))
+    region = found[1]
+    host = os.environ.get("AWS_ENDPOINT_URL_S3TABLES") or f"https://s3tables.{region}.amazonaws.com"
+    signed = {"rest.sigv4-enabled": "true", "rest.signing-name": "s3tables", "rest.signing-region": region}
+    return {"type": "rest", "uri": f"{host}/iceberg", "warehouse": bucket, "s3.region": region, **signed}
 
 
 def local_path(location: str) -> str | None:

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 DAY_S, ROUNDING_S = 86_400, 2.0
-"""How long another host's process counts as running, and how much later than its work one can seem to start, rounded."""
+"""Seconds for which another host's process counts as running, and by which rounded times may differ."""
 
 
 @cache

@@ -535,12 +535,13 @@ def _require_places(sections: dict[Any, Any], where: str) -> None:
     places = {"the top level": sections} | {n: sections[n] for n in known if n in sections and n != WAREHOUSES}
     for place, given in places.items():
         here = known.get(place, known.keys())
-        for name in given if isinstance(given, dict) else ():
-            having = [n for n in known if name in known[n]]
-            if name not in here and (having or name in known):
-                cure = f"write it in section {' or '.join(having[:1] if 'common' in having else having)}"
-                cure = cure if having else "it is a section: write it without indentation"
-                raise ParameterError(f"{where}: {place}: '{name}' has no effect here", cure)
+        for name in [n for n in given if n not in here] if isinstance(given, dict) else []:
+            problem, having = f"{where}: {place}: '{name}' has no effect here", [n for n in known if name in known[n]]
+            if having:
+                best = having[:1] if "common" in having else having
+                raise ParameterError(problem, f"write it in section {' or '.join(best)}")
+            if name in known:
+                raise ParameterError(problem, "it is a section: write it without indentation")
 
 
 def present_name(section: str, name: str) -> str:

@@ -16,7 +16,7 @@ from frazil.core.csv import Dialect, line_of
 from frazil.core.parquet import as_texts, kind_of
 from frazil.core.replaced_values import times_as_texts
 from frazil.core.types import arrow_type
-from frazil.errors import LOAD_AGAIN, FrazilError
+from frazil.errors import LOAD_AGAIN, FrazilError, many
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,9 +50,7 @@ def explained(spec: TableSpec, count: int, worst: Sequence[ShownRow], other: str
     more = [f"… and {count - len(worst)} more"] if count > len(worst) else []
     other = other or f"or {QUARANTINE} (on_bad_rows=quarantine)"
     cure = f"{_first_remedy(spec, worst)}; {other}; nothing of this batch was applied to {spec.target}"
-    return BadRowError(
-        f"{spec.source}: {count:,} bad row{'s' * (count != 1)}", cure, [f"  {line}" for line in lines + more]
-    )
+    return BadRowError(f"{spec.source}: {many(count, 'bad row')}", cure, [f"  {line}" for line in lines + more])
 
 
 def _first_remedy(spec: TableSpec, worst: Sequence[ShownRow]) -> str:

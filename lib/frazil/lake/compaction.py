@@ -269,7 +269,7 @@ class _Swap:
         self.attempts += 1
         if self.attempts > 1 or self.job.others_since(self.start.snapshotId(), jvm.load_table(spark, name)):
             _until_somebody_commits(spark, name)
-        table = _after_the_batch_in_flight(spark, name, WAIT_FOR_WRITER_S)
+        table = _after_the_batch_in_flight(spark, name)
         head = table.currentSnapshot().snapshotId()
         now = jvm_rewrite.Tasks(spark, table, head, [*self.rewrite.old])
         if not all(path in now for path in self.rewrite.old):
@@ -349,12 +349,12 @@ def rewrite_in_task(spark: SparkSession, plan: RewritePlan) -> Rewritten:
     return Rewritten(**result)
 
 
-def _after_the_batch_in_flight(spark: SparkSession, name: str, patience: float) -> jvm.JavaTable:
-    """Return the table once no batch is being written on a branch of it; raise MainMovedError after `patience` seconds.
+def _after_the_batch_in_flight(spark: SparkSession, name: str) -> jvm.JavaTable:
+    """Return the table once no batch is being written on a branch of it; raise MainMovedError after `WAIT_FOR_WRITER_S`.
 
     A batch that compaction overtakes would have to be written again, so the batch in progress goes first.
     """
-    until = time.monotonic() + patience
+    until = time.monotonic() + WAIT_FOR_WRITER_S
     while True:
         table = jvm.load_table(spark, name)
         if not jvm.branches(spark, table, BRANCH_PREFIX):

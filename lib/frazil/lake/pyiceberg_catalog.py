@@ -87,7 +87,7 @@ def open_catalog(settings: Settings) -> Catalog:
         given |= {**sqlite_properties(settings.root, given), "init_catalog_tables": "false"}
         return load_catalog(settings.catalog, **given)
     if kind in ("rest", "glue", "s3tables"):
-        own = rest_properties(settings.catalog_options) if kind == "s3tables" else {"type": kind}
+        own = rest_properties(kind, settings.catalog_options) if kind == "s3tables" else {"type": kind}
         return load_catalog(settings.catalog, **{k: v for k, v in given.items() if k != "catalog-impl"} | own)
     raise CatalogError(
         f"a catalog of type '{kind}' is not read without Spark", "use type jdbc on SQLite, rest, glue or S3 Tables"

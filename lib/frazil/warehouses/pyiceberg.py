@@ -49,7 +49,7 @@ def _entry(w: Warehouse) -> dict[str, str]:
         return {"type": "glue", "glue.region": e.region, "s3.region": e.region, **owner}
     region = {"s3.region": e.region} if e.region else {}
     if kind in ("rest", "s3tables"):
-        return {**rest_properties(given), **region}
+        return {**rest_properties(kind, given), **region}
     if kind == "jdbc" and sqlite_file(w.lake.root, given):
         return {**sqlite_properties(w.lake.root, given), **region}
     raise unreadable(w)

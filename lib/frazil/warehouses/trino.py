@@ -55,7 +55,7 @@ def _catalog(w: Warehouse) -> dict[str, str]:
         owner = {"hive.metastore.glue.catalogid": e.account} if e.account else {}
         return {"iceberg.catalog.type": "glue", "hive.metastore.glue.region": e.region, **owner}
     if w.catalog_kind in ("rest", "s3tables"):
-        given = rest_properties(w.lake.catalog_options)
+        given = rest_properties(w.catalog_kind, w.lake.catalog_options)
         places = {f"iceberg.rest-catalog.{name}": given[name] for name in ("uri", "warehouse") if name in given}
         return {"iceberg.catalog.type": "rest", **places, **_signing(given)}
     raise unreadable(w)
