@@ -295,9 +295,7 @@ def test_manifests_are_rewritten_beside_batches_and_left_alone_where_each_try_co
         batch()
     before, said = manifests(), []
     monkeypatch.setattr(jvm_rewrite, "rewrite_manifests", slower)
-    done = maintenance_actions.execute(
-        world.spark, maintenance_actions.Table(world.name("t"), ("id",)), "rewrite manifests", S, "r", said.append
-    )
+    done = maintenance_actions.execute(world.spark, world.name("t"), "rewrite manifests", S, "r", said.append)
     if other == "a batch":
         assert (tried, done, said) == ([False, True], {"rewritten_manifests": before + 1}, [])
         assert manifests() == 2  # the batch that came during the second one

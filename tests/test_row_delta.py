@@ -507,7 +507,6 @@ def test_partition_values_of_rows_in_the_driver_are_those_that_spark_computes(wo
 
     from frazil.engine.collapsed_batch import frame_of
     from frazil.lake.row_delta import RowDelta
-    from frazil.lake.row_delta_files import _json_value
 
     world.table("t", "id INT8", "d DATE", "at DATETIME", "n NUMERIC(12,2)", "v WSTRING(99)")
     world.specs["t"]["partition"] = PARTITIONS[kind]
@@ -548,6 +547,17 @@ def _partition_sql(name: str, fields: list[tuple[int, str, str]]) -> list[str]:
                  "truncate": f"{system}.truncate({width}, {value})"}  # fmt: skip
         listed.append(known.get(kind) or f"{system}.{kind}s({value})")
     return listed
+
+
+def _json_value(value):
+    """Return a partition value of Spark in the JSON form of the Iceberg spec."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, bytes):
+        return value.hex().upper()
+    if hasattr(value, "microsecond"):
+        return value.isoformat(timespec="microseconds")
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 def _shown(values) -> list[str]:

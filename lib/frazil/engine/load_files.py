@@ -23,7 +23,7 @@ from frazil.engine.collapsed_batch import Tally, as_micros, every_of
 from frazil.engine.read_files import FileToRead, ReadPlan, plan_files, read_changes
 from frazil.engine.write_rows import WritePlan, Written, lake_rows, write_files
 from frazil.errors import FrazilError
-from frazil.lake import jvm_data_files, merge
+from frazil.lake import jvm, jvm_data_files, merge
 from frazil.lake.small_frames import of_arrow
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def put(spark: SparkSession, branch: str, written: Written, summary: dict[str, s
 
 def write_plan(spark: SparkSession, table: JavaTable, most_bad: int = SHOWN, every: int = 1) -> WritePlan:
     """Return what a task needs to write data files of a table."""
-    metadata, storage = jvm_data_files.metadata_json(spark, table), jvm_data_files.storage_properties(table)
+    metadata, storage = jvm.metadata_json(spark, table), jvm_data_files.storage_properties(table)
     return WritePlan(metadata, storage, most_bad, every)
 
 

@@ -77,7 +77,7 @@ class _Target:
         self.snapshot = table.currentSnapshot()
         require_no_equality_deletes(name, self.snapshot)
         self.plan = jvm_row_delta.plan(spark, table, self.snapshot.snapshotId())
-        self.has_row_ids = int(jvm_row_delta.format_version(table)) >= 3
+        self.has_row_ids = jvm.format_version(table) >= 3
 
     @property
     def scanned(self) -> ScannedTable:

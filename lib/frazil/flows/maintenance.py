@@ -175,19 +175,17 @@ def _act(book: Workbook, spec: TableSpec, actions: list[Action], run: str) -> Ta
     """Do the actions one by one; each has a row in the ledger."""
     if not actions:
         return _planned(spec, actions)
-    table, counts = maintenance_actions.Table(book.name(spec), spec.key), {}
+    counts: dict[str, float] = {}
     for number, a in enumerate(actions, 1):
         book.progress(f"{spec.source}: {a.action}: {a.why}")
         mark = f"{run}/{spec.target}/{number}"
-        with ledger.action(book, mark, table.name, a.action, a.why) as facts:
-            facts |= _done(book, spec, table, a.action, mark)
+        with ledger.action(book, mark, book.name(spec), a.action, a.why) as facts:
+            facts |= _done(book, spec, a.action, mark)
         counts |= facts
     return TableResult(spec.source, "maintained", ", ".join(a.action for a in actions), counts=counts)
 
 
-def _done(
-    book: Workbook, spec: TableSpec, table: maintenance_actions.Table, action: str, mark: str
-) -> dict[str, float]:
+def _done(book: Workbook, spec: TableSpec, action: str, mark: str) -> dict[str, float]:
     """Do an action and return what it changed."""
     if action == PURGE:
         days = book.settings.quarantine_days
@@ -195,7 +193,8 @@ def _done(
     if action == "remove orphan files" and (metadata := served_orphans(book, spec)):
         book.progress(f"{spec.source}: orphan files stay: a warehouse serves {', '.join(metadata)}")
         return {"orphan_files": 0}
-    return maintenance_actions.execute(book.spark, table, action, _settings(book, spec), mark, book.progress)
+    s = _settings(book, spec)
+    return maintenance_actions.execute(book.spark, book.name(spec), action, s, mark, book.progress)
 
 
 def served_orphans(book: Workbook, spec: TableSpec) -> list[str]:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from frazil.config.settings import MaintenanceSettings
 from frazil.config.spark_session import is_local, job_properties, low_priority, missing_python
 from frazil.config.sql import identifier, literal
-from frazil.lake import jvm, jvm_data_files, jvm_rewrite, jvm_row_delta
+from frazil.lake import jvm, jvm_data_files, jvm_rewrite
 from frazil.lake.commit import remove_abandoned_branches
 from frazil.lake.remap_deletes import ORDER, CompactionError, Rewrite, remapped_deletes
 from frazil.lake.retry import MainMovedError, is_known_failure, may_try_again, until_committed
@@ -295,14 +295,14 @@ def _rewrite(job: Job, table: jvm.JavaTable, group: FileGroup, before: jvm_rewri
 
     There is no new file if all rows are deleted. If it fails, no new file is left.
     """
-    spark, has_row_ids = job.spark, int(jvm_row_delta.format_version(table)) >= 3
+    spark, has_row_ids = job.spark, jvm.format_version(table) >= 3
     files = []
     for path in group.files:
         file, deletes = before[path].file(), before.by_path[path].get("delete-files") or []
         deleted = deleted_rows(spark, table, path, deletes).serialize() if deletes else b""
         files.append(OldFile(path, deleted, *((file.firstRowId(), file.dataSequenceNumber()) if has_row_ids else ())))
     plan = RewritePlan(
-        jvm_data_files.metadata_json(spark, table),
+        jvm.metadata_json(spark, table),
         jvm_data_files.storage_properties(table),
         tuple(files),
         job.settings.target_file_mb * 2 << 20,

@@ -95,6 +95,11 @@ def load_table(spark: SparkSession, name: str) -> JavaTable:
     return steady(lambda: loader.loadIcebergTable(spark._jsparkSession, name))
 
 
+def format_version(table: JavaTable) -> int:
+    """Return the table's format version."""
+    return table.operations().current().formatVersion()
+
+
 def cause(error: Exception) -> str:
     """Return one line with the name and message of the innermost Java exception of an error; no stack trace."""
     if not (found := causes(error)):

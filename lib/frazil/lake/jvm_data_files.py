@@ -50,11 +50,6 @@ def why_by_iceberg(spark: SparkSession, table: JavaTable) -> str:
     return ""
 
 
-def metadata_json(spark: SparkSession, table: JavaTable) -> str:
-    """Return a table's metadata in Iceberg's JSON form."""
-    return package(spark, "org.apache.iceberg").TableMetadataParser.toJson(table.operations().current())
-
-
 def storage_properties(table: JavaTable) -> dict[str, str]:
     """Return how PyIceberg opens a table's storage: as the catalog says, at the S3 endpoint that the environment names.
 

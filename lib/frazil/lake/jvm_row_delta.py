@@ -158,11 +158,6 @@ def deleted_positions(spark: SparkSession, table: JavaTable, path: str, deletes:
     return blob[8:-4]  # before it: length and magic number; after it: a checksum
 
 
-def format_version(table: JavaTable) -> int:
-    """Return the table's format version."""
-    return table.operations().current().formatVersion()
-
-
 def new_location(table: JavaTable, name: str) -> str:
     """Return the table's location for a new file of that name."""
     return table.locationProvider().newDataLocation(name)

@@ -169,11 +169,6 @@ def change(
     tx.commitTransaction()
 
 
-def metadata_json(spark: SparkSession, table: JavaTable) -> str:
-    """Return a table's metadata as JSON."""
-    return package(spark, "org.apache.iceberg").TableMetadataParser.toJson(table.operations().current())
-
-
 def set_schema(spark: SparkSession, table: JavaTable, schema: int) -> None:
     """Make one of a table's schemas the current one."""
     operations = table.operations()

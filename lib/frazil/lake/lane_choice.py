@@ -12,7 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.lake import index_store, jvm, jvm_row_delta
+from frazil.lake import index_store, jvm
 from frazil.lake.commit import MismatchError, RowDeltaUnsupportedError
 from frazil.lake.key_index import MANIFEST, bytes_per_row
 
@@ -163,7 +163,7 @@ class Lanes:
         """Return what row deltas lack here, empty if nothing. The self-test commits to a scratch table next to `name`, once."""
         if name in self.open:
             return ""
-        version = jvm_row_delta.format_version(jvm.load_table(self.spark, name))
+        version = jvm.format_version(jvm.load_table(self.spark, name))
         tested = (self.spark.sparkContext.applicationId, name.split(".", 1)[0], version)
         from frazil.lake.self_test import self_test
 
@@ -184,6 +184,4 @@ class Lanes:
             import pyroaring  # noqa: F401
         except ImportError as e:
             return f"the package {e.name} is not installed"
-        if type(self.spark).__module__.startswith("pyspark.sql.connect"):
-            return "Spark Connect has no way to Iceberg's Java API"
         return ""

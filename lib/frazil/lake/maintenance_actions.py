@@ -160,19 +160,10 @@ def plan(h: Health, s: MaintenanceSettings) -> list[Action]:
     return actions
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table of the lake: its full name and its key columns."""
-
-    name: str
-    key: tuple[str, ...]
-
-
 def execute(
-    spark: SparkSession, of: Table, action: str, s: MaintenanceSettings, run: str, say: Callable[[str], None]
+    spark: SparkSession, name: str, action: str, s: MaintenanceSettings, run: str, say: Callable[[str], None]
 ) -> dict[str, float]:
-    """Do one action and return what it changed. Ingestion may run meanwhile: a batch whose base moved is written again."""
-    name = of.name
+    """Do one action on a table and return what it changed. Ingestion may run meanwhile: a batch whose base moved is written again."""
     if action == "compact":
         return compact(spark, name, s, run, say)
     if action == "tag states":

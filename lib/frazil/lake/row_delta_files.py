@@ -116,7 +116,7 @@ def write_deletes(spark: SparkSession, table: jvm.JavaTable, plan: dict, vectors
         location = jvm_row_delta.new_location(table, name)
         return location, _write(spark, table, location, lambda path: Path(path).write_bytes(content))
 
-    return delete_entries(int(jvm_row_delta.format_version(table)), plan, vectors, store)
+    return delete_entries(jvm.format_version(table), plan, vectors, store)
 
 
 def delete_entries(
@@ -154,17 +154,6 @@ class NewFile:
     spec_id: int
     partition: Any
     file: Any
-
-
-def _json_value(value: Any) -> Any:
-    """Return a partition value in the JSON form of the Iceberg spec."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, bytes):
-        return value.hex().upper()
-    if hasattr(value, "microsecond"):
-        return value.isoformat(timespec="microseconds")
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
 def in_order(rows: Table) -> Table:
@@ -207,7 +196,7 @@ def write_rows(
     written, start, spec_id, codec = [], 0, table.spec().specId(), _codec(table)
     for partition, run in groupby(values):
         count = sum(1 for _ in run)
-        part = {str(f[0]): _json_value(v) for f, v in zip(fields, partition, strict=True)} if fields else None
+        part = {str(f[0]): v for f, v in zip(fields, partition, strict=True)} if fields else None
         location = jvm_row_delta.new_location(table, f"{uuid.uuid4()}.parquet")
         _write(
             spark,

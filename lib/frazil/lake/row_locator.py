@@ -110,7 +110,7 @@ class Locator:
         self.table = table
         now = table.currentSnapshot()
         self.has_row_ids = now.firstRowId() is not None
-        if not self.has_row_ids and int(jvm_row_delta.format_version(table)) >= 3:
+        if not self.has_row_ids and jvm.format_version(table) >= 3:
             raise MismatchError(f"{self.name} was given format v3 after its last commit", "a MERGE writes this batch")
         if self.snapshot == now.snapshotId():
             return

@@ -275,7 +275,7 @@ def restore_columns(spark: SparkSession, name: str) -> str:
 def retime(spark: SparkSession, name: str) -> str:
     """Set commit times in the future to the present time, in the order of the commits; rows, positions and ids stay."""
     table = jvm.load_table(spark, name)
-    now, metadata = round(time.time() * 1000), json.loads(jvm_schema.metadata_json(spark, table))
+    now, metadata = round(time.time() * 1000), json.loads(jvm.metadata_json(spark, table))
     last = metadata["last-updated-ms"]
     if last <= now + ALLOWED_S * 1000:
         return ""

@@ -151,7 +151,7 @@ def versions(spark: SparkSession, name: str, states: list[Snapshot], where: str)
     by_id = {s.id: s for s in states}
     before = [by_id[s.after] for s in states if s.after and s.count("deleted-data-files")]
     seen = dict.fromkeys([states[-1].id, *[s.id for s in reversed(before)][:VERSIONS_FROM]])
-    lineage = jvm.load_table(spark, name).operations().current().formatVersion() > 2
+    lineage = jvm.format_version(jvm.load_table(spark, name)) > 2
     extra = "_row_id, _last_updated_sequence_number" if lineage else "null _row_id, null _sequence"
     found: dict[tuple[str, int], Any] = {}
     for snapshot in seen:

@@ -143,9 +143,7 @@ def drop_unloaded(
 
 def format_of(spark: SparkSession, name: str) -> int:
     """Return an existing table's Iceberg format version."""
-    return int(
-        next(r["value"] for r in spark.sql(f"SHOW TBLPROPERTIES {name}").collect() if r["key"] == "format-version")
-    )
+    return jvm.format_version(load(spark, name))
 
 
 def unread_format(spark: SparkSession, name: str, query_engines: list[str]) -> str:
