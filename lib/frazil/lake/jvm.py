@@ -116,38 +116,47 @@ def java_class(spark: SparkSession, name: str) -> Any:
     return lang.Class.forName(name, True, lang.Thread.currentThread().getContextClassLoader())
 
 
-def chained(spark: SparkSession, interface: str, first: Any, then: Any) -> Any:
-    """Return the Java lambda `x -> then(first(x))` of two method handles, each of one argument."""
-    proxies = package(spark, "java.lang.invoke").MethodHandleProxies
-    return proxies.asInterfaceInstance(java_class(spark, interface), composed(spark, first, then))
+class Handles:
+    """Makes Java lambdas from method handles, as py4j has no lambdas. Types are names of classes, or `boolean`."""
 
+    def __init__(self, spark: SparkSession):
+        self.spark, self.invoke = spark, package(spark, "java.lang.invoke")
+        self.public = self.invoke.MethodHandles.publicLookup()
+        self.loader = package(spark, "java.lang").Thread.currentThread().getContextClassLoader()
 
-def composed(spark: SparkSession, first: Any, then: Any) -> Any:
-    """Return the method handle `x -> then(first(x))` of two method handles, each of one argument."""
-    handles = package(spark, "java.lang.invoke")
-    firsts = spark.sparkContext._gateway.new_array(handles.MethodHandle, 1)
-    firsts[0] = first
-    then = then.asType(handles.MethodType.methodType(then.type().returnType(), first.type().returnType()))
-    return handles.MethodHandles.filterArguments(then, 0, firsts)
+    def _type(self, returns: str, takes: tuple[str, ...]) -> Any:
+        """Return the type of a method, of whose descriptor the JVM's specification tells."""
+        back, *given = ("Z" if name == "boolean" else f"L{name.replace('.', '/')};" for name in (returns, *takes))
+        return self.invoke.MethodType.fromMethodDescriptorString(f"({''.join(given)}){back}", self.loader)
 
+    def of(self, kind: str, method: str, returns: str, *takes: str) -> Any:
+        """Return the handle of a class's or an interface's method; its first argument is the object."""
+        return self.public.findVirtual(java_class(self.spark, kind), method, self._type(returns, takes))
 
-def function(
-    spark: SparkSession, interface: str, target: Any, method: str, types: tuple[str, str], of: str = ""
-) -> Any:
-    """Return a Java lambda that calls `target.method(x)`, made from a method handle, as py4j has no lambdas.
+    def static(self, kind: str, method: str, returns: str, *takes: str) -> Any:
+        """Return the handle of a static method."""
+        return self.public.findStatic(java_class(self.spark, kind), method, self._type(returns, takes))
 
-    `types` are the classes that it returns and takes. `of` is the public interface with the method, if the target's own
-    class is not public.
-    """
-    handles = package(spark, "java.lang.invoke")
-    kind = handles.MethodType.methodType(*(java_class(spark, name) for name in types))
-    public = handles.MethodHandles.publicLookup()
-    bound = (
-        public.findVirtual(java_class(spark, of), method, kind).bindTo(target)
-        if of
-        else public.bind(target, method, kind)
-    )
-    return handles.MethodHandleProxies.asInterfaceInstance(java_class(spark, interface), bound)
+    def bound(self, target: Any, method: str, returns: str, *takes: str) -> Any:
+        """Return the handle of an object's method; its class must be public."""
+        return self.public.bind(target, method, self._type(returns, takes))
+
+    def given(self, handle: Any, at: int, value: Any) -> Any:
+        """Return a handle whose argument `at` is this value."""
+        values = self.spark.sparkContext._gateway.new_array(package(self.spark, "java.lang").Object, 1)
+        values[0] = value
+        return self.invoke.MethodHandles.insertArguments(handle, at, values)
+
+    def chained(self, first: Any, then: Any) -> Any:
+        """Return the handle `x -> then(first(x))` of two handles, each of one argument."""
+        firsts = self.spark.sparkContext._gateway.new_array(self.invoke.MethodHandle, 1)
+        firsts[0] = first
+        kind = self.invoke.MethodType.methodType(then.type().returnType(), first.type().returnType())
+        return self.invoke.MethodHandles.filterArguments(then.asType(kind), 0, firsts)
+
+    def as_lambda(self, interface: str, handle: Any) -> Any:
+        """Return a handle as an interface with one method."""
+        return self.invoke.MethodHandleProxies.asInterfaceInstance(java_class(self.spark, interface), handle)
 
 
 def for_each(spark: SparkSession, items: Any, target: Any, method: str, types: tuple[str, str]) -> None:
@@ -159,24 +168,21 @@ def for_each(spark: SparkSession, items: Any, target: Any, method: str, types: t
         for item in items:
             getattr(target, method)(item)
         return
-    items.forEach(function(spark, "java.util.function.Consumer", target, method, types, of=types[0]))
+    handles = Handles(spark)
+    bound = handles.of(types[0], method, *types).bindTo(target)
+    items.forEach(handles.as_lambda("java.util.function.Consumer", bound))
 
 
 def sql_with_commit_properties(spark: SparkSession, statement: str, properties: dict[str, str]) -> None:
     """Run one SQL statement whose Iceberg commit carries the properties in its snapshot summary.
 
-    `CommitMetadata.withCommitProperties` requires a `java.util.concurrent.Callable`. `MethodHandleProxies` makes one
-    from a method handle bound to `SparkSession.sql(text)`, so no callback server is needed. The properties are
-    thread-local and do not affect other threads of the session (the session conf `snapshot-property.*` would leak).
+    `CommitMetadata.withCommitProperties` requires a `java.util.concurrent.Callable`: a handle of `SparkSession.sql(text)`,
+    so no callback server is needed. The properties are thread-local and do not affect other threads of the session (the
+    session conf `snapshot-property.*` would leak).
     """
-    invoke, dataset = package(spark, "java.lang.invoke"), java_class(spark, "org.apache.spark.sql.Dataset")
-    handles, kind = invoke.MethodHandles, invoke.MethodType.methodType(dataset, java_class(spark, "java.lang.String"))
-    sql = handles.publicLookup().bind(spark._jsparkSession, "sql", kind)
-    arguments = spark.sparkContext._gateway.new_array(package(spark, "java.lang").Object, 1)
-    arguments[0] = statement
-    call = invoke.MethodHandleProxies.asInterfaceInstance(
-        java_class(spark, "java.util.concurrent.Callable"), handles.insertArguments(sql, 0, arguments)
-    )
+    handles = Handles(spark)
+    sql = handles.bound(spark._jsparkSession, "sql", "org.apache.spark.sql.Dataset", "java.lang.String")
+    call = handles.as_lambda("java.util.concurrent.Callable", handles.given(sql, 0, statement))
     summary = package(spark, "java.util").HashMap()
     for key, value in properties.items():
         summary.put(key, value)

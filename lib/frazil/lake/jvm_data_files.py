@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.paths import local_path
 from frazil.dms.storage import endpoint_url
-from frazil.lake.jvm import AT_ONCE, JavaTable, chained, for_each, java_class, java_list, load_table, package
+from frazil.lake.jvm import AT_ONCE, Handles, JavaTable, for_each, load_table, package
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,18 +94,11 @@ def from_json(spark: SparkSession, table: JavaTable, entries: list[dict[str, Any
 
 def _adding(spark: SparkSession, spec: Any, found: Any) -> Any:
     """Return a Java Consumer that adds the data file of a JSON node, of this partition spec, to a list."""
-    invoke = package(spark, "java.lang.invoke")
-    public, kind = invoke.MethodHandles.publicLookup(), invoke.MethodType.methodType
-    parser, file, of = (
-        java_class(spark, f"org.apache.iceberg.{c}") for c in ("ContentFileParser", "ContentFile", "PartitionSpec")
-    )
-    takes = java_list(spark, [java_class(spark, f"{_JACKSON}.databind.JsonNode"), of])
-    parse = public.findStatic(parser, "fromJson", kind(file, takes))
-    given = spark.sparkContext._gateway.new_array(package(spark, "java.lang").Object, 1)
-    given[0] = spec
-    add = kind(package(spark, "java.lang").Boolean.TYPE, java_class(spark, "java.lang.Object"))
-    parse = invoke.MethodHandles.insertArguments(parse, 1, given)
-    return chained(spark, "java.util.function.Consumer", parse, public.bind(found, "add", add))
+    handles, iceberg = Handles(spark), "org.apache.iceberg"
+    node, file, of = f"{_JACKSON}.databind.JsonNode", f"{iceberg}.ContentFile", f"{iceberg}.PartitionSpec"
+    parse = handles.given(handles.static(f"{iceberg}.ContentFileParser", "fromJson", file, node, of), 1, spec)
+    add = handles.bound(found, "add", "boolean", "java.lang.Object")
+    return handles.as_lambda("java.util.function.Consumer", handles.chained(parse, add))
 
 
 def put(

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from frazil.lake.jvm import JavaSnapshot, JavaTable, chained, for_each, java_class, java_list, package
+from frazil.lake.jvm import Handles, JavaSnapshot, JavaTable, for_each, java_class, java_list, package
 from frazil.lake.jvm_row_delta import delete_files, each_task, manifests_at_once, scan_tasks
 
 if TYPE_CHECKING:
@@ -164,13 +164,11 @@ def rewrite_manifests(spark: SparkSession, table: JavaTable, of_data_only: bool)
         .rewriteManifests(table)
     )
     if of_data_only:
-        handles, content = package(spark, "java.lang.invoke"), package(spark, "org.apache.iceberg").ManifestContent
-        boolean = package(spark, "java.lang").Boolean.TYPE
-        kind, public = handles.MethodType.methodType, handles.MethodHandles.publicLookup()
-        manifest, contents = (java_class(spark, f"org.apache.iceberg.Manifest{c}") for c in ("File", "Content"))
-        content_of = public.findVirtual(manifest, "content", kind(contents))
-        is_data = public.bind(content.DATA, "equals", kind(boolean, java_class(spark, "java.lang.Object")))
-        action = action.rewriteIf(chained(spark, "java.util.function.Predicate", content_of, is_data))
+        handles, iceberg = Handles(spark), package(spark, "org.apache.iceberg")
+        content_of = handles.of("org.apache.iceberg.ManifestFile", "content", "org.apache.iceberg.ManifestContent")
+        is_data = handles.bound(iceberg.ManifestContent.DATA, "equals", "boolean", "java.lang.Object")
+        of_data = handles.chained(content_of, is_data)
+        action = action.rewriteIf(handles.as_lambda("java.util.function.Predicate", of_data))
     return package(spark, "org.apache.iceberg.relocated.com.google.common.collect").Iterables.size(
         action.execute().rewrittenManifests()
     )

@@ -13,16 +13,13 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.paths import local_path
 from frazil.lake.jvm import (
     AT_ONCE,
+    Handles,
     JavaSnapshot,
     JavaTable,
     Stamp,
     begin,
-    chained,
-    composed,
     finish,
     for_each,
-    function,
-    java_class,
     java_list,
     package,
 )
@@ -81,14 +78,12 @@ def scan_tasks(spark: SparkSession, table: JavaTable, snapshot: int, only: Itera
 
 def _is_of(spark: SparkSession, paths: Iterable[str]) -> Any:
     """Return a Java Predicate that is true for the scan tasks of these data files."""
-    invoke = package(spark, "java.lang.invoke")
-    kind, public = invoke.MethodType.methodType, invoke.MethodHandles.publicLookup()
-    wanted = package(spark, "java.util").HashSet(_texts(spark, paths))
-    file, text = java_class(spark, "org.apache.iceberg.ContentFile"), java_class(spark, "java.lang.String")
-    file_of = public.findVirtual(java_class(spark, "org.apache.iceberg.ContentScanTask"), "file", kind(file))
-    path_of = composed(spark, file_of, public.findVirtual(file, "location", kind(text)))
-    of = kind(package(spark, "java.lang").Boolean.TYPE, java_class(spark, "java.lang.Object"))
-    return chained(spark, "java.util.function.Predicate", path_of, public.bind(wanted, "contains", of))
+    handles, wanted = Handles(spark), package(spark, "java.util").HashSet(_texts(spark, paths))
+    file_of = handles.of("org.apache.iceberg.ContentScanTask", "file", "org.apache.iceberg.ContentFile")
+    path_of = handles.of("org.apache.iceberg.ContentFile", "location", "java.lang.String")
+    contains = handles.bound(wanted, "contains", "boolean", "java.lang.Object")
+    is_wanted = handles.chained(handles.chained(file_of, path_of), contains)
+    return handles.as_lambda("java.util.function.Predicate", is_wanted)
 
 
 def _texts(spark: SparkSession, paths: Iterable[str]) -> Any:
@@ -114,13 +109,10 @@ def each_task(spark: SparkSession, tasks: Any) -> Iterator[dict[str, Any]]:
 
 def _each_as_json(spark: SparkSession, lines: Any) -> Any:
     """Return a Java Consumer that adds the JSON of each scan task to a StringJoiner: one py4j call for all."""
-    invoke = package(spark, "java.lang.invoke")
-    public, method_type, texts = invoke.MethodHandles.publicLookup(), invoke.MethodType.methodType, java_class(spark, "java.lang.CharSequence")  # fmt: skip
-    task = java_class(spark, "org.apache.iceberg.FileScanTask")
-    parser, text = java_class(spark, "org.apache.iceberg.ScanTaskParser"), java_class(spark, "java.lang.String")
-    to_json = public.findStatic(parser, "toJson", method_type(text, task))
-    add = public.bind(lines, "add", method_type(lines.getClass(), texts))
-    return chained(spark, "java.util.function.Consumer", to_json, add)
+    handles, iceberg = Handles(spark), "org.apache.iceberg"
+    to_json = handles.static(f"{iceberg}.ScanTaskParser", "toJson", "java.lang.String", f"{iceberg}.FileScanTask")
+    add = handles.bound(lines, "add", "java.util.StringJoiner", "java.lang.CharSequence")
+    return handles.as_lambda("java.util.function.Consumer", handles.chained(to_json, add))
 
 
 def _no_file(spec_id: int, partition: Any) -> dict[str, Any]:
@@ -146,13 +138,9 @@ def deleted_positions(spark: SparkSession, table: JavaTable, path: str, deletes:
     files = java_list(spark, [])
     for part in delete_files(spark, table, deletes):
         files.addAll(part)
-    read = function(
-        spark,
-        "java.util.function.Function",
-        table.io(),
-        "newInputFile",
-        ("org.apache.iceberg.io.InputFile", "org.apache.iceberg.DeleteFile"),
-    )
+    handles, io = Handles(spark), "org.apache.iceberg.io"
+    read = handles.of(f"{io}.FileIO", "newInputFile", f"{io}.InputFile", "org.apache.iceberg.DeleteFile")
+    read = handles.as_lambda("java.util.function.Function", read.bindTo(table.io()))
     loader = package(spark, "org.apache.iceberg.data").BaseDeleteLoader(read)
     blob = bytes(loader.loadPositionDeletes(files, path).serialize().array())
     return blob[8:-4]  # before it: length and magic number; after it: a checksum
