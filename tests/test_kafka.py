@@ -213,7 +213,7 @@ def test_other_engines_read_why_a_message_that_is_no_text_was_set_aside(new_stre
     record = {"data": {"id": "?"}, "metadata": {"record-type": "data", "operation": "insert", "schema-name": "public", "table-name": "t"}}  # fmt: skip
     w.send(json.dumps(record).encode().replace(b'"?"', b'"\xff", "v":'))
     w.merged(**_aside(w, on_bad_rows="quarantine"))
-    table = pyiceberg_catalog.quarantine(w.book(OperateSettings, ops_namespace=f"{w.space}_ops").settings)
+    table = pyiceberg_catalog.ops_table(w.book(OperateSettings, ops_namespace=f"{w.space}_ops").settings, "quarantine")
     reasons = [r["reason"] for r in table.scan().to_arrow().to_pylist()]
     assert len(reasons) == 2 and all("\ufffd" in r for r in reasons), reasons
 

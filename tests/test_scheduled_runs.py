@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import nbformat
@@ -448,14 +447,14 @@ def test_down_removes_exactly_what_it_listed(place, monkeypatch, capsys):
     assert main(["down", "--env", "demo", "--yes"]) == runs.FAILED
     assert "nothing was listed yet" in capsys.readouterr().err
     catalog = pyiceberg_catalog.open_catalog(resolve("setup", {"env": "demo"}).settings)
-    seen = {"snapshot_id": 1, "seen_at": datetime.now(UTC), "engine": "pyiceberg"}
-    pyiceberg_catalog.append_seen(
-        catalog, "ops", [{"name": "operated.app.person", **seen}, {"name": "operated.app.other", **seen}]
+    person, no_table = (
+        (f"operated.app.{name}", 1, int(time.time() * 1000), "pyiceberg") for name in ("person", "other")
     )
+    pyiceberg_catalog.append(catalog, "ops", "visible", [person, no_table])
     assert main(["down", "--env", "demo"]) == runs.OK
     assert "not deleted: table ops.visible: it also has rows about operated.app.other" in capsys.readouterr().out
     catalog.drop_table("ops.visible")
-    pyiceberg_catalog.append_seen(catalog, "ops", [{"name": "operated.app.person", **seen}])
+    pyiceberg_catalog.append(catalog, "ops", "visible", [person])
     catalog.create_namespace("theirs")
     assert main(["down", "--env", "demo"]) == runs.OK
     told = capsys.readouterr().out.splitlines()

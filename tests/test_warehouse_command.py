@@ -317,7 +317,7 @@ def test_a_look_that_failed_does_not_make_a_warehouse_later_than_it_is(late):
     settings = resolve("operate", {"env": "wh"}).settings
     name, now = pyiceberg_catalog.served(settings)[-1]["name"], int(time.time() * 1000)
     look = ("duck", name, 1, now, None, "", "failed", "no way to it", now)
-    pyiceberg_catalog.append_served(pyiceberg_catalog.open_catalog(settings), settings.ops_namespace, [look])
+    pyiceberg_catalog.append(pyiceberg_catalog.open_catalog(settings), settings.ops_namespace, "served", [look])
     assert found_late() == [], "the commit before it was served"
     late.commit("orders", 3)
     (line,) = found_late()

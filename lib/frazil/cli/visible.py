@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import threading
 import time
-from datetime import UTC, datetime
-from typing import Any
 
 from frazil.config.settings import resolve
 from frazil.flows.interrupts import stop_requests
@@ -44,7 +42,7 @@ def watch(book: Workbook, stop: threading.Event, every_s: float = 0.5) -> int:
     """
     catalog = pyiceberg_catalog.open_catalog(book.settings)
     known: dict[str, set[int]] = {}
-    kept: list[dict[str, Any]] = []
+    kept: list[tuple] = []
     written, count, last = time.monotonic(), 0, False
     while not last:
         last = stop.wait(every_s)
@@ -53,13 +51,11 @@ def watch(book: Workbook, stop: threading.Event, every_s: float = 0.5) -> int:
                 there = pyiceberg_catalog.seen(pyiceberg_catalog.get_table(catalog, spec.target))
             except pyiceberg_catalog.CatalogError:
                 continue  # not created yet
-            now = datetime.now(UTC)
+            now = round(time.time() * 1000)
             new = there - known.get(spec.source, there)
             known[spec.source] = there | known.get(spec.source, set())
-            kept += [
-                {"name": book.name(spec), "snapshot_id": s, "seen_at": now, "engine": "pyiceberg"} for s in sorted(new)
-            ]
+            kept += [(book.name(spec), snapshot, now, "pyiceberg") for snapshot in sorted(new)]
         if kept and (last or time.monotonic() - written > WRITE_S):
-            pyiceberg_catalog.append_seen(catalog, book.settings.ops_namespace, kept)
+            pyiceberg_catalog.append(catalog, book.settings.ops_namespace, pyiceberg_catalog.VISIBLE, kept)
             written, count, kept = time.monotonic(), count + len(kept), []
     return count

@@ -18,7 +18,7 @@ NO_TABLE = "no table"
 def known_records(settings: Settings) -> list[dict[str, Any]] | None:
     """Return the present state of each quarantined row; None if only Spark can read the catalog."""
     try:
-        return pyiceberg_catalog.records(pyiceberg_catalog.quarantine(settings))
+        return pyiceberg_catalog.records(pyiceberg_catalog.ops_table(settings, "quarantine"))
     except FrazilError:
         return None
 
@@ -47,7 +47,7 @@ def waiting(book: Workbook) -> dict[str, int] | None:
     That includes rows of a killed run that have not been settled yet.
     """
     try:
-        table = pyiceberg_catalog.quarantine(book.settings)
+        table = pyiceberg_catalog.ops_table(book.settings, "quarantine")
         left_over = table is not None and len(table.refs()) > 1
         return None if left_over else waiting_of(pyiceberg_catalog.records(table))
     except FrazilError:

@@ -71,7 +71,7 @@ def look_at(book: Workbook, w: Warehouse, tables: Sequence[LakeTable], refresh: 
                 found.append(failed(w, t, state, e.problem))
     rows = [served.row_of(seen, book) for seen in found]
     if rows:
-        pyiceberg_catalog.append_served(catalog, book.settings.ops_namespace, rows)
+        pyiceberg_catalog.append(catalog, book.settings.ops_namespace, pyiceberg_catalog.SERVED, rows)
     return found
 
 

@@ -13,7 +13,7 @@ from frazil.dms.position import POSITION, Position, PositionError
 from frazil.dms.storage import endpoint_url
 from frazil.errors import FrazilError
 from frazil.lake.self_test import PREFIX
-from frazil.lake.stored_state import TAG, damaged, stamped
+from frazil.lake.stored_state import TAG, damaged, history_entry, stamped
 from frazil.lake.table_checks import (
     COLUMNS,
     RELOAD,
@@ -42,6 +42,10 @@ SERVED_COLUMNS = {
     "warehouse": "text", "name": "text", "newest_id": "int", "committed_at": "time", "snapshot_id": "int",
     "metadata": "text", "status": "text", "why": "text", "seen_at": "time",
 }  # fmt: skip
+LEDGER_COLUMNS = {
+    VISIBLE: {"name": "text", "snapshot_id": "int", "seen_at": "time", "engine": "text"}, SERVED: SERVED_COLUMNS,
+}  # fmt: skip
+"""The columns of the ledger's tables that are written without Spark."""
 OPS = {"commits": "name", "maintenance": "name", VISIBLE: "name", SERVED: "name", "quarantine": "table_name"}
 """Frazil's own tables in the namespace `ops`, and the column with the table that a row is about."""
 
@@ -106,12 +110,12 @@ def get_table(catalog: Catalog, target: str) -> Table:
 
 
 @_as_catalog_error()
-def quarantine(settings: Settings) -> Table | None:
-    """Return the quarantine's table, or None if it does not exist; raise CatalogError if the catalog cannot be read."""
+def ops_table(settings: Settings, which: str) -> Table | None:
+    """Return one of Frazil's own tables (`OPS`), or None if it does not exist; raise CatalogError if the catalog cannot be read."""
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
     try:
-        return open_catalog(settings).load_table(f"{settings.ops_namespace}.quarantine")
+        return open_catalog(settings).load_table(f"{settings.ops_namespace}.{which}")
     except (NoSuchTableError, NoSuchNamespaceError):
         return None
 
@@ -129,7 +133,7 @@ def records(table: Table | None) -> list[dict[str, Any]]:
 def sizes(table: Table) -> dict[str, int]:
     """Return a table's numbers of data files, delete files, rows in its data files, and snapshots, by its metadata alone."""
     head = table.current_snapshot()
-    totals = head.summary.additional_properties if head and head.summary else {}
+    totals = _summary(head) if head else {}
     counted = {name: int(totals.get(f"total-{name.replace('_', '-')}", 0)) for name in ("data_files", "delete_files")}
     return {**counted, "records": int(totals.get("total-records", 0)), "snapshots": len(table.snapshots())}
 
@@ -168,33 +172,26 @@ def seen(table: Table) -> set[int]:
     return {entry.snapshot_id for entry in table.history()}
 
 
-def append_served(catalog: Catalog, ops: str, rows: list[tuple]) -> None:
-    """Append rows to the ledger's table of what warehouses serve, in one commit; times are epoch milliseconds."""
+def append(catalog: Catalog, ops: str, which: str, rows: list[tuple]) -> None:
+    """Append rows to a ledger table of `LEDGER_COLUMNS`, in one commit; times are epoch milliseconds."""
     import pyarrow as pa
 
-    kinds = {"int": pa.int64(), "text": pa.string(), "time": pa.timestamp("us", tz="UTC")}
-    schema = pa.schema([(name, kinds[kind]) for name, kind in SERVED_COLUMNS.items()])
+    kinds = {"int": pa.int64(), "text": pa.string(), "time": pa.timestamp("ms", tz="UTC")}
+    columns = {
+        name: pa.array(values, kinds[kind])
+        for (name, kind), values in zip(LEDGER_COLUMNS[which].items(), zip(*rows, strict=True), strict=True)
+    }
+    stored = {**kinds, "time": pa.timestamp("us", tz="UTC")}
+    new = pa.table(columns).cast(pa.schema([(name, stored[kind]) for name, kind in LEDGER_COLUMNS[which].items()]))
     catalog.create_namespace_if_not_exists(ops, {MADE: "true"})
-    table = catalog.create_table_if_not_exists(f"{ops}.{SERVED}", schema)
-    arrays = [
-        pa.array(values, pa.int64()).cast(pa.timestamp("ms", tz="UTC")).cast(f.type)
-        if pa.types.is_timestamp(f.type)
-        else pa.array(values, f.type)
-        for f, values in zip(schema, zip(*rows, strict=True), strict=True)
-    ]
-    table.append(pa.Table.from_arrays(arrays, schema=schema))
+    catalog.create_table_if_not_exists(f"{ops}.{which}", new.schema).append(new)
 
 
 @_as_catalog_error()
 def served(settings: Settings) -> list[dict[str, Any]]:
     """Return all kept rows about what warehouses served, the oldest first."""
-    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-
-    try:
-        table = open_catalog(settings).load_table(f"{settings.ops_namespace}.{SERVED}")
-    except (NoSuchTableError, NoSuchNamespaceError):
-        return []
-    return sorted(table.scan().to_arrow().to_pylist(), key=lambda r: r["seen_at"])
+    table = ops_table(settings, SERVED)
+    return sorted(table.scan().to_arrow().to_pylist(), key=lambda r: r["seen_at"]) if table is not None else []
 
 
 def snapshot_of(table: Table, metadata: str) -> int | None:
@@ -207,26 +204,21 @@ def snapshot_of(table: Table, metadata: str) -> int | None:
         return None
 
 
-def append_seen(catalog: Catalog, ops: str, rows: list[dict[str, Any]]) -> None:
-    """Append records (`name`, `snapshot_id`, `seen_at`, `engine`) to the ledger, in one commit."""
-    import pyarrow as pa
+def _ancestors(table: Table) -> Iterator[Snapshot]:
+    """Yield the current snapshot and its kept ancestors, newest first."""
+    snapshot = table.current_snapshot()
+    while snapshot is not None:
+        yield snapshot
+        snapshot = table.snapshot_by_id(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id else None
 
-    text, utc = pa.string(), pa.timestamp("us", tz="UTC")
-    schema = pa.schema([("name", text), ("snapshot_id", pa.int64()), ("seen_at", utc), ("engine", text)])
-    catalog.create_namespace_if_not_exists(ops, {MADE: "true"})
-    table = catalog.create_table_if_not_exists(f"{ops}.{VISIBLE}", schema)
-    table.append(pa.Table.from_pylist(rows, schema=schema))
+
+def _summary(snapshot: Snapshot) -> dict[str, str]:
+    return snapshot.summary.additional_properties if snapshot.summary else {}
 
 
 def _history(table: Table) -> Iterator[tuple[int, int, str | None]]:
-    snapshot = table.current_snapshot()
-    while snapshot is not None:
-        summary, parent = snapshot.summary, snapshot.parent_snapshot_id
-        text = summary.additional_properties.get(POSITION) if summary else None
-        if text is None and parent is None and snapshot.sequence_number == 1:
-            text = Position().to_json()  # the empty table created by 00_setup
-        yield snapshot.snapshot_id, snapshot.sequence_number or 0, text
-        snapshot = table.snapshot_by_id(parent) if parent else None
+    for s in _ancestors(table):
+        yield history_entry(s.snapshot_id, s.parent_snapshot_id, s.sequence_number or 0, _summary(s).get(POSITION))
 
 
 def position_of(table: Table, name: str = "") -> Position:
@@ -251,13 +243,13 @@ def position_of(table: Table, name: str = "") -> Position:
     require_columns(
         name, source, metadata.properties.get(COLUMNS), {f.name: f.field_id for f in table.schema().fields}, again
     )
-    snapshot, theirs = table.current_snapshot(), []
-    while snapshot is not None and snapshot.snapshot_id != stamp["snapshot"]:
-        if snapshot.summary and is_foreign(snapshot.summary.operation.value, snapshot.summary.additional_properties):
+    theirs = []
+    for snapshot in _ancestors(table):
+        if snapshot.snapshot_id == stamp["snapshot"]:
+            break
+        if snapshot.summary and is_foreign(snapshot.summary.operation.value, _summary(snapshot)):
             theirs.append(snapshot)
-        parent = snapshot.parent_snapshot_id
-        snapshot = table.snapshot_by_id(parent) if parent else None
-    if snapshot is None:
+    else:
         raise CatalogError(
             f"{name}: its history does not reach its position", "run the notebook: its error has the details"
         )

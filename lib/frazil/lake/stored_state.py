@@ -173,12 +173,15 @@ def damaged(name: str, error: PositionError | None, history: Iterable[tuple[int,
     )
 
 
+def history_entry(snapshot: int, parent: int | None, sequence: int, text: str | None) -> tuple[int, int, str | None]:
+    """Return the entry of a snapshot in a `history`; the empty table created by 00_setup has the first position."""
+    made_by_setup = text is None and parent is None and sequence == 1
+    return snapshot, sequence, Position().to_json() if made_by_setup else text
+
+
 def _history(table: jvm.JavaTable) -> Iterable[tuple[int, int, str | None]]:
-    for snapshot in jvm.ancestors(table):
-        text = snapshot.summary().get(POSITION)
-        if text is None and snapshot.parentId() is None and snapshot.sequenceNumber() == 1:
-            text = Position().to_json()  # the empty table created by 00_setup
-        yield snapshot.snapshotId(), snapshot.sequenceNumber(), text
+    for s in jvm.ancestors(table):
+        yield history_entry(s.snapshotId(), s.parentId(), s.sequenceNumber(), s.summary().get(POSITION))
 
 
 def read_position(table: jvm.JavaTable, name: str, stored: str) -> tuple[Position, dict[str, int]]:
