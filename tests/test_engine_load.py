@@ -154,6 +154,7 @@ def test_data_files_go_over_to_java_and_come_back_in_slices(world, monkeypatch):
         p: [v] for p, v in partitions.items()
     }
     some = jvm_rewrite.Tasks(world.spark, table, world.head("t"), [*paths[:5], "elsewhere"])
-    assert sorted(some) == sorted(paths[:5]) and all(some[path].file().location() == path for path in paths[:5])
+    assert sorted(some.by_path) == sorted(paths[:5])
+    assert all(some.task(path).file().location() == path for path in paths[:5])
     world.changes("t", *[U(n, "new") for n in range(0, 200, 3)], D(1)).merged(lane="scan")
     assert world.rows("t") == sorted([(n, "new" if n % 3 == 0 else f"v{n}") for n in range(200) if n != 1], key=repr)

@@ -15,7 +15,6 @@ from pyroaring import BitMap64
 
 from frazil.lake import rewrite_files as module
 from frazil.lake.data_file_writer import LAST_UPDATED, LINEAGE, ROW_ID, DataFileWriter
-from frazil.lake.remap_deletes import Rewrite
 from frazil.lake.rewrite_files import ChangedRowsError, OldFile, RewritePlan, require_same_rows, rewrite_files
 
 KINDS = {"id": LongType(), "real": FloatType(), "wide": DoubleType(), "price": DecimalType(12, 2), "text": StringType()}
@@ -67,7 +66,7 @@ def test_live_rows_are_kept_in_order_and_deleted_ones_are_left_out(table):
     done = rewrite_files(plan(table, OldFile(files[0], gone), OldFile(files[1])))
     expected = values([1, 2, 4, 5, 6, 7, 8, *range(10, 20)])
     assert list(map(repr, read(done))) == list(map(repr, pa.RecordBatch.from_pylist(expected, ARROW).to_pylist()))
-    assert done.live == [7, 10] and done.new_places() is None
+    assert [*done.live.values()] == [7, 10] and done.new_places() is None
 
 
 def test_columns_are_found_by_field_id_and_widened(table):
@@ -120,10 +119,8 @@ def test_deletes_are_mapped_to_positions_in_several_new_files(table, monkeypatch
     monkeypatch.setattr("frazil.lake.data_file_writer.DEFAULT_TARGET", 1)
     done = rewrite_files(plan(table, *files, target=1, sort_by=sort_by))
     assert len(done.entries) > 1
-    counts = {e["file-path"]: e["record-count"] for e in done.entries}
-    rewrite = Rewrite(dict(zip((f.path for f in files), done.live, strict=True)), [], counts, done.new_places())
     arrived = {f.path: [*range(0, len(rows), 2)] for f, rows in zip(files, kept, strict=True)}
-    moved = {path: set(at) for path, at in rewrite.moved(arrived).items()}
+    moved = {path: set(at) for path, at in done.moved(arrived).items()}
     by_file = {
         e["file-path"]: pq.read_table(e["file-path"].removeprefix("file:"))["id"].to_pylist() for e in done.entries
     }
@@ -134,7 +131,7 @@ def test_deletes_are_mapped_to_positions_in_several_new_files(table, monkeypatch
 def test_of_rows_that_are_all_deleted_no_file_is_left(table):
     file = write(table, values(range(3)))
     done = rewrite_files(plan(table, OldFile(file, BitMap64(range(3)).serialize())))
-    assert done.entries == [] and done.live == [0]
+    assert done.entries == [] and [*done.live.values()] == [0]
 
 
 @pytest.mark.parametrize("how", ["spoilt", "lost", "twice", "full disk", "stopped"])

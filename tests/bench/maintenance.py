@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
+from pyiceberg.io import load_file_io
+from pyiceberg.table.metadata import TableMetadataUtil
 
 from frazil.config.settings import (
     CdcMergeSettings,
@@ -25,7 +27,8 @@ from frazil.config.settings import (
 )
 from frazil.flows import cdc, full_load, ledger, setup
 from frazil.flows.workbook import Workbook
-from frazil.lake import compaction, jvm, jvm_rewrite
+from frazil.lake import compaction, jvm, jvm_data_files, jvm_rewrite
+from frazil.lake.data_file_writer import DataFileWriter
 from frazil.lake.remap_deletes import new_deletes
 from frazil.report import lake_charts
 from frazil.report.chart_style import Chart
@@ -39,14 +42,15 @@ SPEC = {
 }  # fmt: skip
 
 
-def _write_staged(spark, table, group: str, rows) -> list:
-    """Write rows as new data files of the table that are in no snapshot yet, and return them."""
-    options = {
-        "target-file-size-bytes": str(1 << 30), "distribution-mode": "none", "use-table-distribution-and-ordering": "false",
-        "output-spec-id": str(table.spec().specId()), "rewritten-file-scan-task-set-id": group,
-    }  # fmt: skip
-    rows.write.format("iceberg").options(**options).mode("append").save(group)
-    return list(jvm.package(spark, "org.apache.iceberg.spark").FileRewriteCoordinator.get().fetchNewFiles(table, group))
+def _written(spark, table, batches) -> list:
+    """Write each batch of rows as a new data file of the table that is in no snapshot yet, and return them."""
+    metadata = TableMetadataUtil.parse_raw(jvm.metadata_json(spark, table))
+    io, entries = load_file_io(jvm_data_files.storage_properties(table), metadata.location), []
+    for batch in batches:
+        writer = DataFileWriter(metadata, io)
+        writer.write(batch)
+        entries += writer.close()
+    return list(jvm_data_files.from_json(spark, table, entries))
 
 
 class Bench:
@@ -102,14 +106,7 @@ class Bench:
             r.f: r.low for r in spark.sql(f"select _file f, min(id) low from {name} where id >= 0 group by 1").collect()
         }
         paths = sorted(firsts, key=firsts.get)
-        # One Spark job writes the new versions of all commits' rows: a partition, so a file, for each commit.
-        rows = spark.range(0, commits * per_commit, 1, commits).selectExpr(
-            f"(id div {per_commit} % {files}) * {each} + (id div {per_commit * files}) * {per_commit} + id % {per_commit} id",
-            f"id div {per_commit} + 1 n", "concat('update ', id) v",
-        )  # fmt: skip
-        with jvm_rewrite.staged(spark, table, [there[paths[0]]]) as (group, _):
-            new = _write_staged(spark, table, group, rows)
-        by_commit = sorted(new, key=lambda f: f.location().rsplit("/", 1)[1])
+        by_commit = _written(spark, table, (self._updates(commit, files, per_commit) for commit in range(commits)))
         assert (len(by_commit), len(paths)) == (commits, files), (len(by_commit), len(paths))
         vectors: dict[str, list] = {}
         positions: dict[str, list[int]] = {path: [] for path in paths}
@@ -126,6 +123,16 @@ class Bench:
                 delta.removeDeletes(gone)
             vectors[path] = added
             delta.commit()
+
+    def _updates(self, commit: int, files: int, count: int):
+        """Return the new versions of the rows of one commit."""
+        import numpy as np
+        import pyarrow as pa
+
+        first = commit % files * (self.rows // files) + commit // files * count
+        texts = [f"update {commit * count + n}" for n in range(count)]
+        ids = np.arange(first, first + count)
+        return pa.RecordBatch.from_pydict({"id": ids, "n": np.full(count, commit + 1), "v": texts})
 
     def feed(self, stop: threading.Event) -> None:
         """Write a change file each second: updates of random rows, committed at the source in the course of that second."""

@@ -18,16 +18,16 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPo
 from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from threading import Event, Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import MaintenanceSettings
 from frazil.config.spark_session import is_local, job_properties, low_priority, missing_python
 from frazil.config.sql import identifier, literal
 from frazil.lake import jvm, jvm_data_files, jvm_rewrite
 from frazil.lake.commit import remove_abandoned_branches
-from frazil.lake.remap_deletes import ORDER, CompactionError, Rewrite, remapped_deletes
+from frazil.lake.remap_deletes import CompactionError, remapped_deletes
 from frazil.lake.retry import MainMovedError, is_known_failure, may_try_again, until_committed
-from frazil.lake.rewrite_files import ChangedRowsError, OldFile, RewritePlan, Rewritten, rewrite_files
+from frazil.lake.rewrite_files import ORDER, ChangedRowsError, OldFile, RewritePlan, Rewritten, rewrite_files
 from frazil.lake.row_delta_files import deleted_rows
 from frazil.lake.small_file_merge import is_ingesting, left_to_ingestion
 from frazil.lake.stored_state import BRANCH_PREFIX
@@ -76,12 +76,12 @@ def file_groups(spark: SparkSession, table: jvm.JavaTable, s: MaintenanceSetting
     spec_id, young = table.spec().specId(), left_to_ingestion(spark, table)
     partitions: dict[str, list[_File]] = {}
     for path, task in tasks.by_path.items():
-        file, deletes = task["data-file"], task.get("delete-files") or []
-        equality = any(d["content"].upper().startswith("EQUALITY") for d in deletes)
+        file = task["data-file"]
+        equality = any(d["content"].upper().startswith("EQUALITY") for d in tasks.deletes(path))
         if path in young or file["spec-id"] != spec_id or equality:
             continue
         rows, size = file["record-count"], file["file-size-in-bytes"]
-        gone = sum(d["record-count"] for d in jvm_rewrite.own_deletes(spark, tasks, path))
+        gone = sum(d["record-count"] for d in tasks.own_deletes(path))
         worn = gone > s.max_deleted_share * rows
         if worn or size < s.small_file_mb * (1 << 20):
             partition = json.dumps(file.get("partition"))
@@ -224,11 +224,12 @@ def compact_group(job: Job, group: FileGroup, number: int) -> dict[str, int]:
     table, began = jvm.load_table(spark, name), time.time()
     start = table.currentSnapshot()
     before = jvm_rewrite.Tasks(spark, table, start.snapshotId(), group.files)
-    if not all(path in before for path in group.files):
+    if not all(path in before.by_path for path in group.files):
         return {"given_up": 1}
     rewrite = _rewrite(job, table, group, before)
-    facts = {"files": len(group.files), "added": len(rewrite.new), "began": round(began * 1000), "bytes": group.bytes}
-    swap = _Swap(job, start, before, rewrite)
+    new = jvm_data_files.from_json(spark, table, rewrite.entries)
+    facts = {"files": len(group.files), "added": len(new), "began": round(began * 1000), "bytes": group.bytes}
+    swap = _Swap(job, start, before, (rewrite, new))
     try:
         with job.turn:
             until_committed(
@@ -240,8 +241,8 @@ def compact_group(job: Job, group: FileGroup, number: int) -> dict[str, int]:
         return {"given_up": 1, "attempts": swap.attempts}
     finally:
         if not swap.commits:
-            jvm_rewrite.remove_files(table, rewrite.new)
-    return {"file_groups": 1, "rewritten_files": len(group.files), "added_files": len(rewrite.new),
+            jvm_rewrite.remove_files(table, new)
+    return {"file_groups": 1, "rewritten_files": len(group.files), "added_files": len(new),
             "carried_deletes": swap.carried, "rewritten_bytes": group.bytes, "attempts": swap.attempts}  # fmt: skip
 
 
@@ -252,10 +253,12 @@ class _FilesGoneError(Exception):
 class _Swap:
     """Swaps a group's old files for the new ones, with the deletes that arrived since the rewrite began."""
 
-    def __init__(self, job: Job, start: jvm.JavaSnapshot, before: jvm_rewrite.Tasks, rewrite: Rewrite):
-        self.job, self.spark, self.name, self.start = job, job.spark, job.name, start
-        self.before, self.rewrite = before, rewrite
-        self.old = jvm.java_list(job.spark, [before[path].file() for path in rewrite.old])
+    def __init__(
+        self, job: Job, start: jvm.JavaSnapshot, before: jvm_rewrite.Tasks, rewrite: tuple[Rewritten, list[Any]]
+    ):
+        self.job, self.spark, self.name, self.start, self.before = job, job.spark, job.name, start, before
+        self.rewrite, self.new = rewrite
+        self.old = jvm.java_list(job.spark, [before.task(path).file() for path in self.rewrite.live])
         self.attempts, self.carried, self.deletes, self.sent = 0, 0, [], False
         self.commits = 0
         """Commits that did not certainly fail: the new files must stay. Orphan removal deletes unused ones."""
@@ -271,14 +274,14 @@ class _Swap:
             _until_somebody_commits(spark, name)
         table = _after_the_batch_in_flight(spark, name)
         head = table.currentSnapshot().snapshotId()
-        now = jvm_rewrite.Tasks(spark, table, head, [*self.rewrite.old])
-        if not all(path in now for path in self.rewrite.old):
+        now = jvm_rewrite.Tasks(spark, table, head, [*self.rewrite.live])
+        if not all(path in now.by_path for path in self.rewrite.live):
             raise _FilesGoneError(name)
         self.deletes, self.carried = remapped_deletes(spark, table, self.before, now, self.rewrite)
-        old_deletes = [d for path in self.rewrite.old for d in jvm_rewrite.own_deletes(spark, now, path)]
-        files = jvm_rewrite.Replacement(self.old, old_deletes, self.rewrite.new, self.deletes)
+        old_deletes = [d for path in self.rewrite.live for d in now.own_deletes(path)]
+        files = jvm_rewrite.Replacement(self.old, old_deletes, self.new, self.deletes)
         counts = json.dumps({**facts, "carried": self.carried, "attempt": self.attempts})
-        summary = {"frazil.kind": "compact", FILE_GROUP: mark, "frazil.counts": counts, ORDER: self.rewrite.summary()}
+        summary = {"frazil.kind": "compact", FILE_GROUP: mark, "frazil.counts": counts, ORDER: self.rewrite.order()}
         self.sent, self.commits = True, self.commits + 1
         jvm_rewrite.commit_rewrite(spark, table, head, self.start.sequenceNumber(), files, summary)
         return True
@@ -290,7 +293,7 @@ class _Swap:
             jvm_rewrite.remove_files(jvm.load_table(self.spark, self.name), self.deletes)
 
 
-def _rewrite(job: Job, table: jvm.JavaTable, group: FileGroup, before: jvm_rewrite.Tasks) -> Rewrite:
+def _rewrite(job: Job, table: jvm.JavaTable, group: FileGroup, before: jvm_rewrite.Tasks) -> Rewritten:
     """Write the live rows of a file group to new files, which are in no snapshot yet: in one task, or in this thread.
 
     There is no new file if all rows are deleted. If it fails, no new file is left.
@@ -298,7 +301,7 @@ def _rewrite(job: Job, table: jvm.JavaTable, group: FileGroup, before: jvm_rewri
     spark, has_row_ids = job.spark, jvm.format_version(table) >= 3
     files = []
     for path in group.files:
-        file, deletes = before[path].file(), before.by_path[path].get("delete-files") or []
+        file, deletes = before.task(path).file(), before.deletes(path)
         deleted = deleted_rows(spark, table, path, deletes).serialize() if deletes else b""
         files.append(OldFile(path, deleted, *((file.firstRowId(), file.dataSequenceNumber()) if has_row_ids else ())))
     plan = RewritePlan(
@@ -309,10 +312,7 @@ def _rewrite(job: Job, table: jvm.JavaTable, group: FileGroup, before: jvm_rewri
         has_row_ids,
         tuple(job.settings.sort_by),
     )
-    done = _run(job, plan)
-    live = dict(zip(group.files, done.live, strict=True))
-    counts = {entry["file-path"]: entry["record-count"] for entry in done.entries}
-    return Rewrite(live, jvm_data_files.from_json(spark, table, done.entries), counts, done.new_places())
+    return _run(job, plan)
 
 
 def _run(job: Job, plan: RewritePlan) -> Rewritten:

@@ -1,7 +1,7 @@
-"""The JVM calls of maintenance: read and rewrite chosen data files, commit with deletes carried over, expire snapshots.
+"""The JVM calls of maintenance: read chosen data files, commit a rewrite with deletes carried over, expire snapshots.
 
-Staged files pass through the caches of Iceberg's own rewrite action (`SparkTableCache`, `ScanTaskSetManager`,
-`FileRewriteCoordinator`). Names hold for Iceberg 1.10 to 1.12.
+Scan tasks pass through the caches of Iceberg's own rewrite action (`SparkTableCache`, `ScanTaskSetManager`). Names hold
+for Iceberg 1.10 to 1.12.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import re
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,36 +24,40 @@ if TYPE_CHECKING:
 _WHOLE = str(1 << 40)
 
 
-class Tasks(Mapping[str, Any]):
+class Tasks:
     """The scan tasks of a snapshot by data file, each with the delete files that apply; a task is fetched on demand.
 
     With `only`, those of these data files: a table may have very many.
     """
 
     def __init__(self, spark: SparkSession, table: JavaTable, snapshot: int, only: Iterable[str] | None = None):
-        self._listed = scan_tasks(spark, table, snapshot, only)
+        self._spark, self._listed = spark, scan_tasks(spark, table, snapshot, only)
         self.by_path = {t["data-file"]["file-path"]: t for t in each_task(spark, self._listed)}
         """The tasks in Iceberg's JSON form."""
         self._nth = {path: n for n, path in enumerate(self.by_path)}
 
-    def __getitem__(self, path: str) -> Any:
+    def task(self, path: str) -> Any:
+        """Return the task of a data file."""
         return self._listed.get(self._nth[path])
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.by_path)
+    def deletes(self, path: str) -> list[dict]:
+        """Return the deletes of a data file in Iceberg's JSON form."""
+        return self.by_path[path].get("delete-files") or []
 
-    def __len__(self) -> int:
-        return len(self.by_path)
+    def own_deletes(self, path: str) -> list[dict]:
+        """Return the deletes that apply to this data file alone: every vector, but not all deletes of v2."""
+        deletes = self.deletes(path)
+        if all(d.get("referenced-data-file") for d in deletes):
+            return deletes
+        files = package(self._spark, "org.apache.iceberg.util").ContentFileUtil
+        belongs = files.referencedDataFileLocation  # on v2 it decides by bounds
+        own = {d.location() for d in self.task(path).deletes() if belongs(d) is not None}
+        return [d for d in deletes if d["file-path"] in own]
 
 
 @contextlib.contextmanager
-def staged(
-    spark: SparkSession, table: JavaTable, scan: list[Any], split: bool = False
-) -> Iterator[tuple[str, DataFrame]]:
-    """Yield the rows of these scan tasks, deletes applied, and a name to which rows can be written without a commit.
-
-    The rows are in one partition, in the order of the files; with `split`, each row group is a partition.
-    """
+def staged(spark: SparkSession, table: JavaTable, scan: list[Any]) -> Iterator[DataFrame]:
+    """Yield the rows of these scan tasks, deletes applied; each row group is a partition, in the order of its rows."""
     gateway, lang = spark.sparkContext._gateway, package(spark, "java.lang")
     managers = package(spark, "org.apache.iceberg.spark")
     group = str(uuid.uuid4())
@@ -65,23 +69,11 @@ def staged(
     cache.add(group, table)
     sets.stageTasks(table, group, java_list(spark, scan))
     try:
-        options = {"scan-task-set-id": group, "split-size": _WHOLE, "file-open-cost": _WHOLE if split else "0"}
-        yield group, spark.read.format("iceberg").options(**options).load(group)
+        options = {"scan-task-set-id": group, "split-size": _WHOLE, "file-open-cost": _WHOLE}
+        yield spark.read.format("iceberg").options(**options).load(group)
     finally:
         cache.remove(group)
         sets.removeTasks(table, group)
-        managers.FileRewriteCoordinator.get().clearRewrite(table, group)
-
-
-def own_deletes(spark: SparkSession, tasks: Tasks, path: str) -> list[dict]:
-    """Return the deletes, in Iceberg's JSON form, that apply to this data file alone: every vector, but not all deletes of v2."""
-    deletes = tasks.by_path[path].get("delete-files") or []
-    if all(d.get("referenced-data-file") for d in deletes):
-        return deletes
-    files = package(spark, "org.apache.iceberg.util").ContentFileUtil
-    belongs = files.referencedDataFileLocation  # on v2 it decides by bounds
-    own = {d.location() for d in tasks[path].deletes() if belongs(d) is not None}
-    return [d for d in deletes if d["file-path"] in own]
 
 
 def added_files(spark: SparkSession, table: JavaTable, snapshots: set[int]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ it reads old and new files again and compares every value.
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
 ROWS_AT_ONCE = 1 << 16
+ORDER = "frazil.order"
+"""In a file group's summary, if rows kept their order: the names of its new files, each with the old files whose rows it has."""
+
+
+def file_name(path: str) -> str:
+    """Return a path without its folder."""
+    return path.rsplit("/", 1)[-1]
 
 
 class ChangedRowsError(Exception):
@@ -52,13 +60,13 @@ class RewritePlan:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """New data files in Iceberg's JSON form, and how many live rows each old one had.
+    """New data files in Iceberg's JSON form, and how many live rows each old one had, in order.
 
     `places` says where each row went if the rows were sorted: base64 of 32-bit numbers. Empty: the order is kept.
     """
 
     entries: list[dict[str, Any]]
-    live: list[int]
+    live: dict[str, int]
     places: str = ""
 
     def new_places(self) -> np.ndarray | None:
@@ -66,6 +74,34 @@ class Rewritten:
         import numpy as np
 
         return np.frombuffer(base64.b64decode(self.places), np.int32) if self.places else None
+
+    def order(self) -> str:
+        """Return which old files each new file has the rows of, in order, as JSON; `{}` if rows did not keep their order."""
+        left, found = [path for path, rows in self.live.items() if rows], {}
+        for entry in self.entries if not self.places else ():
+            olds, count = [], entry["record-count"]
+            while left and self.live[left[0]] <= count:
+                olds.append(left.pop(0))
+                count -= self.live[olds[-1]]
+            if count:  # an old file's rows are in two new files
+                return "{}"
+            found[file_name(entry["file-path"])] = [file_name(path) for path in olds]
+        return json.dumps(found)
+
+    def moved(self, arrived: dict[str, list[int]]) -> dict[str, list[int]]:
+        """Return the positions in new files of rows of old files, given by their numbers among the live ones."""
+        import numpy as np
+
+        starts = dict(zip(self.live, np.cumsum([0, *self.live.values()]).tolist(), strict=False))
+        places = np.array([starts[path] + row for path, rows in arrived.items() for row in rows], "int64")
+        if self.places:
+            places = self.new_places()[places]
+        ends = np.cumsum([entry["record-count"] for entry in self.entries])
+        file, found = np.searchsorted(ends, places, side="right"), {}
+        for i, entry in enumerate(self.entries):
+            if len(mine := places[file == i]):
+                found[entry["file-path"]] = (mine - (ends[i] - entry["record-count"])).tolist()
+        return found
 
 
 def rewrite_files(plan: RewritePlan, stopped: Callable[[], bool] = lambda: False) -> Rewritten:
@@ -95,7 +131,7 @@ class _Rewriting:
         self.writer = DataFileWriter(
             metadata.model_copy(update={"properties": properties}), self.io, lineage=plan.has_row_ids
         )
-        self.live = [0] * len(plan.files)
+        self.live: dict[str, int] = {}
 
     def run(self) -> Rewritten:
         kept, places = None, ""
@@ -123,10 +159,10 @@ class _Rewriting:
 
     def _old_rows(self) -> Iterator[pa.RecordBatch]:
         """Yield the live rows of the old files, and count those of each."""
-        for number, file in enumerate(self.plan.files):
-            self.live[number] = 0
+        for file in self.plan.files:
+            self.live[file.path] = 0
             for rows in self._rows_of(file):
-                self.live[number] += rows.num_rows
+                self.live[file.path] += rows.num_rows
                 yield rows
 
     def _new_rows(self, entries: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:

@@ -17,7 +17,7 @@ from frazil.lake.data_file_writer import ROW_ID
 from frazil.lake.index_segment import DamagedError
 from frazil.lake.index_store import IndexStore
 from frazil.lake.key_index import MANIFEST, KeyIndex, key_sql
-from frazil.lake.remap_deletes import ORDER, file_name
+from frazil.lake.rewrite_files import ORDER, file_name
 from frazil.lake.row_delta_files import NewFile, deleted_rows
 from frazil.lake.small_frames import frame
 
@@ -248,7 +248,7 @@ class Locator:
         import numpy as np
         from pyspark.sql import functions as F
 
-        tasks = jvm_rewrite.Tasks(self.spark, table, snapshot, paths) if paths else {}
+        tasks = jvm_rewrite.Tasks(self.spark, table, snapshot, paths) if paths else None
         while paths:
             part, rows = [], 0
             while paths and (not part or rows + self.plan[paths[-1]].rows <= SLICE):
@@ -259,7 +259,7 @@ class Locator:
             keys = [F.expr(k).alias(f"key{i}") for i, k in enumerate(key_sql(self.spec))]
             nth = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1)).cast("int").alias("nth")
             place = [F.input_file_name().alias("path"), F.input_file_block_start().alias("start"), nth]
-            with jvm_rewrite.staged(self.spark, table, [tasks[p] for p in part], split=True) as (_, read):
+            with jvm_rewrite.staged(self.spark, table, [tasks.task(p) for p in part]) as read:
                 got = arrow(read.select(*keys, *place, *self._row_id).join(files, "path").drop("path"))
             file, pos = got["file"].to_numpy().astype(np.int32), np.empty(got.num_rows, np.int32)
             start, nth = got["start"].to_numpy(), got["nth"].to_numpy()

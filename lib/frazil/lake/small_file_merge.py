@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from frazil.lake import jvm, jvm_rewrite, retry
 from frazil.lake.data_file_writer import LAST_UPDATED, ROW_ID
-from frazil.lake.remap_deletes import ORDER, file_name
+from frazil.lake.rewrite_files import ORDER, file_name
 from frazil.lake.row_delta_files import NewFile, in_order, write_rows
 
 if TYPE_CHECKING:
