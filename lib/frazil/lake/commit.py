@@ -20,7 +20,7 @@ from frazil.dms.position import POSITION, Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
 from frazil.lake.retry import ATTEMPTS, may_try_again, until_committed
-from frazil.lake.stored_state import BATCH, BRANCH_PREFIX, TAG
+from frazil.lake.stored_state import BATCH, BRANCH_PREFIX
 from frazil.lake.tables import TableState, load, read_table_state
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class Facts:
     def stamp(self) -> jvm.Stamp:
         """What the batch's swap sets in the table."""
         summary = {**self.summary, BATCH: self.position.batch, POSITION: self.position.to_json()}
-        return jvm.Stamp(TAG, POSITION, self.position.to_json, self.properties, summary)
+        return jvm.Stamp(self.position.to_json, self.properties, summary)
 
 
 def commit_batch(

@@ -38,18 +38,17 @@ class Partitioning:
         return Partitioning(PartitionSpec.model_validate_json(spec_json), Schema.model_validate_json(schema_json))
 
     def values(self, columns: Mapping[str, pa.Array]) -> list[pa.Array]:
-        """Return the values of each partition field, from the rows' columns by name."""
+        """Return the values of each partition field in Iceberg's JSON form, from the rows' columns by name."""
         kinds = self.spec.partition_type(self.schema).fields
-        return [
-            _as_json(self._transformed(columns, f), k.field_type) for f, k in zip(self.spec.fields, kinds, strict=True)
-        ]
+        return [_as_json(each, k.field_type) for each, k in zip(self.transformed(columns), kinds, strict=True)]
 
-    def _transformed(self, columns: Mapping[str, pa.Array], field: Any) -> pa.Array:
-        source = self.schema.find_field(field.source_id)
-        return transformed(columns[source.name], field.transform, source.field_type)
+    def transformed(self, columns: Mapping[str, pa.Array]) -> list[pa.Array]:
+        """Return the values of each partition field as Iceberg keeps them, from the rows' columns by name."""
+        sources = [(f.transform, self.schema.find_field(f.source_id)) for f in self.spec.fields]
+        return [_transformed(columns[source.name], transform, source.field_type) for transform, source in sources]
 
 
-def transformed(values: pa.Array, transform: Any, source_type: Any) -> pa.Array:
+def _transformed(values: pa.Array, transform: Any, source_type: Any) -> pa.Array:
     """Return a transform's values for a column: each distinct value is transformed once; days and times are numbers."""
     import pyarrow as pa
 
@@ -168,16 +167,13 @@ class DataFileWriter:
         """Split rows by the table's partition spec."""
         import numpy as np
         import pyarrow as pa
+        from pyiceberg.typedef import Record
 
         spec = self.metadata.spec()
         if spec.is_unpartitioned() or not rows.num_rows:
             return [((), None, rows)] if rows.num_rows else []
-        schema = self.metadata.schema()
-        sources = [schema.find_field(f.source_id) for f in spec.fields]
-        values = [
-            transformed(rows[source.name], field.transform, source.field_type)
-            for field, source in zip(spec.fields, sources, strict=True)
-        ]
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
+        values = Partitioning(spec, self.metadata.schema()).transformed(columns)
         codes = np.zeros(rows.num_rows, "int64")
         for each in values:
             part = each.dictionary_encode("encode").indices.to_numpy()
@@ -187,13 +183,8 @@ class DataFileWriter:
         found = []
         for places in np.split(order, borders):
             key = tuple(each[int(places[0])].as_py() for each in values)
-            found.append((key, self._partition_of(key), rows.take(pa.array(places))))
+            found.append((key, Record(*key), rows.take(pa.array(places))))
         return found
-
-    def _partition_of(self, key: tuple) -> Any:
-        from pyiceberg.typedef import Record
-
-        return Record(*key)
 
     def _write_group(self, file: _OpenFile) -> None:
         import pyarrow as pa

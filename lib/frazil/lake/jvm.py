@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.jars import LOADED, LOCAL_FILES
+from frazil.dms.position import POSITION
 from frazil.errors import safe
 from frazil.lake.retry import MainMovedError, causes, failure, is_no_answer, steady, until_committed
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 JavaTable = Any
 JavaSnapshot = Any
 
+TAG = "frazil"
+"""The tag of the snapshot that was committed with the position."""
 REF_ATTEMPTS = 10
 AT_ONCE = 1000
 """The number of files that go over to Java, or come from there, as one text."""
@@ -207,26 +210,24 @@ def ancestors(table: JavaTable) -> Iterator[JavaSnapshot]:
 
 @dataclass(frozen=True)
 class Stamp:
-    """What a swap sets besides rows: a tag, the position under the property `key`, other properties, the snapshot's summary.
+    """What a swap sets besides rows: the tag, the position, other properties, the snapshot's summary.
 
-    `position(snapshot=…, sequence=…)` renders the property.
+    `position(snapshot=…, sequence=…)` renders the position's property.
     """
 
-    tag: str
-    key: str
     position: Callable[..., str]
     properties: dict[str, str]
     summary: dict[str, str] = field(default_factory=dict)
 
 
-def begin(table: JavaTable, base: int, key: str) -> Any:
-    """Start a transaction on a table whose main is at `base`; raise MainMovedError if main, or the property `key`, moved since.
+def begin(table: JavaTable, base: int) -> Any:
+    """Start a transaction on a table whose main is at `base`; raise MainMovedError if main, or the position, moved since.
 
     A transaction starts at the newest metadata, not at that of `table`.
     """
     tx = table.newTransaction()
     now = tx.table()
-    if now.currentSnapshot().snapshotId() != base or now.properties().get(key) != table.properties().get(key):
+    if now.currentSnapshot().snapshotId() != base or now.properties().get(POSITION) != table.properties().get(POSITION):
         raise MainMovedError(f"{table.name()} is no longer at snapshot {base}")
     return tx
 
@@ -238,10 +239,10 @@ def finish(table: JavaTable, tx: Any, head: JavaSnapshot, stamp: Stamp, refs: An
     CommitFailedException instead of being rebased silently. `refs` are changes of refs that belong to the same step.
     """
     refs = refs or tx.manageSnapshots()
-    (refs.replaceTag if stamp.tag in table.refs() else refs.createTag)(stamp.tag, head.snapshotId())
+    (refs.replaceTag if TAG in table.refs() else refs.createTag)(TAG, head.snapshotId())
     refs.commit()
     position = stamp.position(snapshot=head.snapshotId(), sequence=head.sequenceNumber())
-    change = tx.updateProperties().set(stamp.key, position)
+    change = tx.updateProperties().set(POSITION, position)
     for k, v in stamp.properties.items():
         change.set(k, v)
     change.commit()
@@ -304,7 +305,7 @@ def publish(table: JavaTable, branch: str, base: int, stamp: Stamp) -> JavaSnaps
     If the branch holds nothing new (no row changed), an empty row delta still makes a snapshot, since REST catalogs
     assert refs but not properties.
     """
-    tx, head = begin(table, base, stamp.key), table.snapshot(branch)
+    tx, head = begin(table, base), table.snapshot(branch)
     if head is None:  # another host considered this writer dead
         raise MainMovedError(branch)
     if head.snapshotId() == base:

@@ -228,7 +228,7 @@ def commit(
     rows would name removed files. `check(snapshot)` gets the snapshot before it is committed and may raise.
     """
     filters = package(spark, "org.apache.iceberg.expressions").Expressions
-    tx = begin(table, base, stamp.key)
+    tx = begin(table, base)
     update = tx.newRowDelta()
     manifests_at_once(spark, table, update)
     for_each(spark, delta.new, update, "addRows", ("org.apache.iceberg.RowDelta", "org.apache.iceberg.DataFile"))

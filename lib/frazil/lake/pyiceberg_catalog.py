@@ -12,8 +12,9 @@ from frazil.config.settings import Settings
 from frazil.dms.position import POSITION, Position, PositionError
 from frazil.dms.storage import endpoint_url
 from frazil.errors import FrazilError
+from frazil.lake.jvm import TAG
 from frazil.lake.self_test import PREFIX
-from frazil.lake.stored_state import TAG, damaged, history_entry, stamped
+from frazil.lake.stored_state import damaged, history_entry, stamped
 from frazil.lake.table_checks import (
     COLUMNS,
     RELOAD,

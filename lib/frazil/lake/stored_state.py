@@ -17,6 +17,7 @@ from frazil.config.sql import literal
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import POSITION, Position, PositionError, places
 from frazil.lake import jvm, jvm_files
+from frazil.lake.jvm import TAG
 from frazil.source.applied_files import AWAITED, FILES, MOST_AWAITED, SEEN, AppliedFile, AppliedFiles, key_of
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def await_files(table: JavaTable, record: AppliedFiles, names: Iterable[str], wi
 
 # --- the position
 
-TAG, BATCH, BRANCH_PREFIX = "frazil", "frazil.batch", "frazil_"
+BATCH, BRANCH_PREFIX = "frazil.batch", "frazil_"
 
 
 def stamped(text: str) -> tuple[Position, dict[str, int]]:
