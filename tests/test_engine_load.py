@@ -12,7 +12,7 @@ from frazil.engine import load_files as load_files_module
 from frazil.engine.load_files import write_in_tasks
 from frazil.engine.read_files import FileToRead, ReadPlan
 from frazil.engine.write_rows import WritePlan
-from frazil.lake import jvm, jvm_data_files, jvm_rewrite, jvm_row_delta
+from frazil.lake import jvm_data_files, jvm_rewrite, jvm_row_delta
 from helpers import FILE1, LOAD1, ONE_COMMIT, D, U
 from lake_reader import duckdb_rows, lake_rows, metadata_of
 
@@ -43,9 +43,7 @@ def test_load_files_become_data_files_that_every_engine_reads_alike(world, catal
     written = write_in_tasks(spark, [files[:2], files[2:]], ReadPlan(spec), WritePlan(metadata))
     assert (written.tally.rows, written.tally.bad.count) == (300, 1)
     assert [(order, b.number, b.column) for order, b in written.tally.bad.rows] == [(2, 101, "id")]
-    table = jvm.load_table(spark, world.name("t"))
-    entries = jvm_data_files.from_json(spark, table, written.entries)
-    jvm_data_files.append(spark, table, "main", entries, {"made-by": "a test"})
+    jvm_data_files.put(spark, f"{world.name('t')}.branch_main", written.entries, {"made-by": "a test"})
     found = lake_rows(catalog_options, target)
     assert [(r[0], r[1], str(r[2]), str(r[4])) for r in sorted(found)] == [(i, v, n, d) for i, v, n, _, d in rows]
     assert duckdb_rows(catalog_options, target) == found

@@ -261,7 +261,7 @@ def test_a_table_that_failed_alone_meets_messages_again_and_sets_none_aside_twic
 
 def test_two_runs_at_once_set_a_message_aside_once(new_stream, monkeypatch):
     w = new_stream().table("t").loaded().send(JUNK).message("insert", id=1, v="a")
-    real, others = quarantine_table._insert, []
+    real, others = quarantine_table.add, []
 
     def insert(*arguments, **named):
         real(*arguments, **named)
@@ -269,7 +269,7 @@ def test_two_runs_at_once_set_a_message_aside_once(new_stream, monkeypatch):
             others.append(None)
             others[0] = w.merge(**_aside(w))["t"].status
 
-    monkeypatch.setattr(quarantine_table, "_insert", insert)
+    monkeypatch.setattr(quarantine_table, "add", insert)
     assert w.merge(**_aside(w))["t"].status == "skipped"
     assert (others, w.rows("t"), _unreadable(w)) == (["merged"], [(1, "a")], [("0", 0, JUNK.encode())])
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.engine.write_rows import WritePlan
 from frazil.lake.data_file_writer import ROW_ID
 from frazil.lake.jvm_row_delta import LiveFile
-from frazil.lake.row_delta_files import Store, bitmap_in, delete_entries
+from frazil.lake.row_delta_files import Store, bitmap_in, by_file, delete_entries
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,13 +90,15 @@ def _deleted(batches: Iterator[pa.RecordBatch], write: WritePlan, files: Sequenc
     """Write the deletes of a task's rows."""
     from pyiceberg.io import load_file_io
     from pyiceberg.table.metadata import TableMetadataUtil
+    from pyroaring import BitMap64
 
     positions: dict[int, BitMap64] = {}
     count = digest = 0
     for batch in batches:
         if batch["file"].null_count:
             return Deleted(problem="a scan names a data file that its plan lacks")
-        _add_positions(positions, batch)
+        for file, rows in by_file(batch["file"].to_numpy(), batch["_pos"].to_numpy()):
+            positions.setdefault(file, BitMap64()).update(rows.astype("uint64"))
         count += batch.num_rows
         ids = batch[ROW_ID].to_numpy(zero_copy_only=False) if _has_ids(batch) else None
         digest ^= digest_of(batch["n"].to_numpy(), ids)
@@ -117,19 +119,6 @@ def _deleted(batches: Iterator[pa.RecordBatch], write: WritePlan, files: Sequenc
 
 def _has_ids(batch: pa.RecordBatch) -> bool:
     return ROW_ID in batch.schema.names and not batch[ROW_ID].null_count
-
-
-def _add_positions(positions: dict[int, BitMap64], batch: pa.RecordBatch) -> None:
-    """Add a batch's positions to those of their files."""
-    import numpy as np
-    from pyroaring import BitMap64
-
-    file, position = batch["file"].to_numpy(), batch["_pos"].to_numpy()
-    order = np.argsort(file, kind="stable")
-    borders = np.flatnonzero(np.diff(file[order])) + 1
-    for rows in np.split(order, borders):
-        if len(rows):
-            positions.setdefault(int(file[rows[0]]), BitMap64()).update(position[rows].astype(np.uint64))
 
 
 def _rows_of_entry(io: FileIO, entry: dict[str, Any]) -> BitMap64 | None:

@@ -23,7 +23,7 @@ from frazil.lake import jvm, jvm_data_files, jvm_row_delta
 from frazil.lake.commit import Commit, Facts, MismatchError, commit_of, once, require_same_position
 from frazil.lake.data_file_writer import LAST_UPDATED, ROW_ID
 from frazil.lake.key_scan import FoundRows, ScannedTable, find_rows, found_rows
-from frazil.lake.row_delta_files import deleted_rows, write_deletes
+from frazil.lake.row_delta_files import by_file, deleted_rows, write_deletes
 from frazil.lake.row_locator import live_rows, require_no_equality_deletes
 from frazil.lake.tables import TableState, read_table_state
 
@@ -129,7 +129,7 @@ class _InDriver(_ScanDelta):
         target = self.target
         old = self.old = find_rows(target.spark, target.scanned, self.batch.keys(), self.bounds)
         paths, vectors = list(target.plan), {}
-        for file, positions in old.by_file():
+        for file, positions in by_file(old.file, old.position):
             path = paths[file]
             before = deleted_rows(target.spark, target.table, path, target.plan[path].own)
             vectors[path] = before | BitMap64(positions)

@@ -159,12 +159,8 @@ def run(book: Workbook) -> list[TableResult]:
 
 def _discard(book: Workbook, spec: TableSpec, base: TableState, waiting: DataFrame) -> TableResult:
     batch, count = commit.new_batch(), waiting.count()
-    kept.add(
-        book.spark,
-        book.ops("quarantine"),
-        kept.changed(waiting, batch, quarantine.before(base), status=columns.DISCARDED),
-        batch,
-    )
+    discarded = kept.changed(waiting, batch, quarantine.before(base), status=columns.DISCARDED)
+    kept.add(book.spark, book.ops("quarantine"), discarded)
     book.waiting.pop(spec.source, None)
     return TableResult(spec.source, "discarded", counts={"discarded": count})
 
@@ -180,7 +176,7 @@ def _replay(book: Workbook, spec: TableSpec, base: TableState, waiting: DataFram
             if not counts.get("replayed"):
                 news = _now(rows).where("not (status <=> was_status and reason <=> was_reason)")
                 if not news.isEmpty():
-                    kept.add(book.spark, name, kept.changed(news, batch, quarantine.before(base)), batch)
+                    kept.add(book.spark, name, kept.changed(news, batch, quarantine.before(base)))
             else:
                 _apply(book, spec, base, rows, batch, counts)
         except PositionMovedError as e:

@@ -120,7 +120,7 @@ def discard(book: Workbook) -> int:
     ).persist()
     try:
         if count := records.count():
-            quarantine_table.add(book.spark, name, records, batch)
+            quarantine_table.add(book.spark, name, records)
         return count
     finally:
         records.unpersist()

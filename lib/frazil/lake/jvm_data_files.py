@@ -26,13 +26,11 @@ def why_not_pyiceberg(table: JavaTable) -> str:
     form, places = properties.get("write.format.default"), properties.get("write.location-provider.impl")
     if form not in (None, "parquet") or places:
         return "its data files are not written in the usual way"
-    return "" if _is_plain(table.location()) else "its location is none that PyIceberg writes to as Spark does"
-
-
-def _is_plain(location: str) -> bool:
-    """Return whether PyIceberg reads a location as Spark does: a folder or S3, with no characters that a URI escapes."""
-    known = local_path(location) is not None or location.startswith(("s3://", "s3a://"))
-    return known and not re.search("[?#%]", location)
+    location = table.location()
+    is_known = local_path(location) is not None or location.startswith(("s3://", "s3a://"))
+    if is_known and not re.search("[?#%]", location):  # a URI escapes these characters
+        return ""
+    return "its location is none that PyIceberg writes to as Spark does"
 
 
 def why_by_iceberg(spark: SparkSession, table: JavaTable) -> str:
@@ -107,18 +105,12 @@ def put(
     """Add data files to `catalog.namespace.table.branch_<name>` in one snapshot; with `replace` they replace all others."""
     name, ref = branch.rsplit(".branch_", 1)
     table = load_table(spark, name)
-    append(spark, table, ref, from_json(spark, table, entries), summary, replace)
-
-
-def append(
-    spark: SparkSession, table: JavaTable, branch: str, files: Any, summary: dict[str, str], replace: bool = False
-) -> None:
-    """Add files to a branch in one snapshot; with `replace` they replace all others."""
     update = table.newOverwrite() if replace else table.newAppend()
     if replace:
         update.overwriteByRowFilter(package(spark, "org.apache.iceberg.expressions").Expressions.alwaysTrue())
     interface, method = ("OverwriteFiles", "addFile") if replace else ("AppendFiles", "appendFile")
-    for_each(spark, files, update, method, (f"org.apache.iceberg.{interface}", "org.apache.iceberg.DataFile"))
+    types = f"org.apache.iceberg.{interface}", "org.apache.iceberg.DataFile"
+    for_each(spark, from_json(spark, table, entries), update, method, types)
     for key, value in summary.items():
         update.set(key, value)
-    update.toBranch(branch).commit()
+    update.toBranch(ref).commit()

@@ -160,17 +160,18 @@ def store(spark: SparkSession, table: JavaTable, local: str, location: str) -> N
         out.close()
 
 
-def data_file(spark: SparkSession, table: JavaTable, location: str, partition: dict | None) -> Any:
-    """Return the DataFile of a Parquet file, with the metrics of its footer."""
+def data_file(spark: SparkSession, table: JavaTable, location: str, partition: dict | None) -> tuple[Any, Any]:
+    """Return the DataFile of a Parquet file, with the metrics of its footer, and its partition as a scan task's JSON has it."""
     ice, there = package(spark, "org.apache.iceberg"), table.io().newInputFile(location)
     metrics = _metrics(spark, table, there)
     # Not `withInputFile`: it gives a local file a name with a scheme, unlike all others of its table.
     builder = ice.DataFiles.builder(table.spec()).withPath(location).withFileSizeInBytes(there.getLength())
     builder = builder.withFormat("parquet").withMetrics(metrics)
-    if partition is not None:
-        task = ScanTasks(spark, table).of(_no_file(table.spec().specId(), partition))
-        builder = builder.withPartition(task.file().partition())
-    return builder.build()
+    if partition is None:
+        return builder.build(), None
+    task = ScanTasks(spark, table).of(_no_file(table.spec().specId(), partition))
+    shown = json.loads(ice.ScanTaskParser.toJson(task))["data-file"].get("partition")
+    return builder.withPartition(task.file().partition()).build(), shown
 
 
 def _metrics(spark: SparkSession, table: JavaTable, file: Any) -> Any:
@@ -191,14 +192,6 @@ def _metrics(spark: SparkSession, table: JavaTable, file: Any) -> Any:
         return footers.footerMetrics(reader.getFooter(), package(spark, "java.util.stream").Stream.empty(), wanted)
     finally:
         reader.close()
-
-
-def partition_of(spark: SparkSession, table: JavaTable, spec_id: int, partition: dict | None) -> Any:
-    """Return a partition's values in the JSON form of a scan task in this version of Iceberg."""
-    if partition is None:
-        return None
-    task = ScanTasks(spark, table).of(_no_file(spec_id, partition))
-    return json.loads(package(spark, "org.apache.iceberg").ScanTaskParser.toJson(task))["data-file"].get("partition")
 
 
 def manifests_at_once(spark: SparkSession, table: JavaTable, update: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,16 +41,6 @@ class FoundRows:
     file: np.ndarray
     position: np.ndarray
     row_id: np.ndarray | None
-
-    def by_file(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Yield the place of each data file that has some of the rows, and their positions."""
-        import numpy as np
-
-        order = np.argsort(self.file, kind="stable")
-        file, position = self.file[order], self.position[order]
-        starts = np.flatnonzero(np.diff(file, prepend=-1))
-        for part in np.split(np.arange(len(file)), starts[1:]) if len(starts) else []:
-            yield int(file[part[0]]), position[part]
 
 
 def find_rows(spark: SparkSession, state: ScannedTable, keys: DataFrame, bounds: tuple[Any, Any]) -> FoundRows:

@@ -5,6 +5,9 @@ A table without a key may be a multiset, which gains and loses copies of whole r
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +18,17 @@ from frazil.lake import jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+
+@contextmanager
+def as_view(spark: SparkSession, rows: DataFrame) -> Iterator[str]:
+    """Yield the name by which SQL finds these rows during the block."""
+    view = f"frazil_{uuid.uuid4().hex}"
+    rows.createOrReplaceTempView(view)
+    try:
+        yield view
+    finally:
+        spark.catalog.dropTempView(view)
 
 
 def bound(value: Any) -> str | None:
@@ -85,18 +99,15 @@ def merge(
     """Merge a collapsed batch into `target` (a branch) in one commit that carries the summary."""
     from pyspark.sql import functions as F
 
-    view = "frazil_batch_" + summary["frazil.batch"]
     counts = [F.count(name).alias(name) for name in ("missing", "source") if name in batch.columns]
     found = batch.agg(*counts).first().asDict() if counts else {}
     partial, moved = bool(found.get("missing")), bool(found.get("source"))
     batch = _by_stored_keys(spark, target, batch, spec) if moved else batch
-    batch.createOrReplaceTempView(view)
     try:
-        jvm.sql_with_commit_properties(
-            spark, merge_sql(target, view, spec, bounds, partial, "k0" in batch.columns), summary
-        )
+        with as_view(spark, batch) as view:
+            statement = merge_sql(target, view, spec, bounds, partial, "k0" in batch.columns)
+            jvm.sql_with_commit_properties(spark, statement, summary)
     finally:
-        spark.catalog.dropTempView(view)
         if moved:
             jvm.release(batch)
 
@@ -129,17 +140,18 @@ def _by_stored_keys(spark: SparkSession, target: str, batch: DataFrame, spec: Ta
     return changed.union(replaced).select("op", *rest, *keys).localCheckpoint()
 
 
+def insert(spark: SparkSession, target: str, rows: DataFrame, summary: dict[str, str]) -> None:
+    """Add rows to `target` (a table or a branch) in one commit that carries the summary."""
+    columns = ", ".join(identifier(c) for c in rows.columns)
+    with as_view(spark, rows) as view:
+        jvm.sql_with_commit_properties(spark, f"INSERT INTO {target} ({columns}) SELECT {columns} FROM {view}", summary)
+
+
 def replace_rows(spark: SparkSession, target: str, rows: DataFrame, summary: dict[str, str], empty_first: bool) -> None:
     """Write a table's load to `target` (a branch), replacing its rows if `empty_first`; the last commit carries the summary."""
-    view = "frazil_load_" + summary["frazil.batch"]
-    rows.createOrReplaceTempView(view)
-    try:
-        if empty_first:
-            spark.sql(f"DELETE FROM {target}")
-        columns = ", ".join(identifier(c) for c in rows.columns)
-        jvm.sql_with_commit_properties(spark, f"INSERT INTO {target} ({columns}) SELECT {columns} FROM {view}", summary)
-    finally:
-        spark.catalog.dropTempView(view)
+    if empty_first:
+        spark.sql(f"DELETE FROM {target}")
+    insert(spark, target, rows, summary)
 
 
 def apply_net(spark: SparkSession, target: str, net: DataFrame, spec: TableSpec, summary: dict[str, str]) -> None:
@@ -150,13 +162,10 @@ def apply_net(spark: SparkSession, target: str, net: DataFrame, spec: TableSpec,
     nothing.
     """
     name, branch = target.rsplit(".branch_", 1)
-    gone, gains = "frazil_gone_" + summary["frazil.batch"], "frazil_gains_" + summary["frazil.batch"]
     columns = ", ".join(map(identifier, spec.names))
     same = " AND ".join(f"t.{identifier(c)} <=> s.after.{identifier(c)}" for c in spec.names)
-    net.where("net < 0").createOrReplaceTempView(gone)
-    net.where("net > 0").createOrReplaceTempView(gains)
-    copies = f"SELECT after, cast(net AS int) AS copies FROM {gains}"
-    try:
+    with as_view(spark, net.where("net < 0")) as gone, as_view(spark, net.where("net > 0")) as gains:
+        copies = f"SELECT after, cast(net AS int) AS copies FROM {gains}"
         if not spark.table(gone).isEmpty():
             before = jvm.load_table(spark, name).snapshot(branch).snapshotId()
             copies += (
@@ -168,6 +177,3 @@ def apply_net(spark: SparkSession, target: str, net: DataFrame, spec: TableSpec,
             f"SELECT after.* FROM (SELECT after, explode(array_repeat(1, copies)) FROM ({copies}) WHERE copies > 0)"
         )
         jvm.sql_with_commit_properties(spark, f"INSERT INTO {target} ({columns}) {inserted}", summary)
-    finally:
-        spark.catalog.dropTempView(gone)
-        spark.catalog.dropTempView(gains)

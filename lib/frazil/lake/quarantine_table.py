@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -31,6 +30,7 @@ from frazil.errors import FrazilError
 from frazil.lake import jvm
 from frazil.lake.commit import is_dead, new_batch
 from frazil.lake.jvm import TAG
+from frazil.lake.merge import as_view, insert
 from frazil.lake.retry import until_committed
 from frazil.lake.stored_state import BATCH, BRANCH_PREFIX
 from frazil.lake.tables import TableState, create_namespaces
@@ -73,12 +73,12 @@ def stage(spark: SparkSession, name: str, records: DataFrame, batch: str, target
         jvm.fork(spark, name, branch, jvm.load_table(spark, name).currentSnapshot().snapshotId())
     on = {"batch": base.position.batch, "snapshot": base.snapshot}
     summary = {BATCH: batch, BATCH_TABLE: target, BATCH_BASE: json.dumps(on)}
-    _insert(spark, f"{name}.branch_{branch}", records, batch, summary)
+    add(spark, f"{name}.branch_{branch}", records, summary)
 
 
-def add(spark: SparkSession, name: str, records: DataFrame, batch: str) -> None:
-    """Write records that belong to no batch of their table directly to main."""
-    _insert(spark, name, records, batch, {})
+def add(spark: SparkSession, target: str, records: DataFrame, summary: dict[str, str] | None = None) -> None:
+    """Write records to the quarantine's table, or to a branch of it (`target`)."""
+    insert(spark, target, records.select(*RECORD).coalesce(1), summary or {})
 
 
 def add_once(spark: SparkSession, name: str, records: DataFrame, admit: Callable[[int], None]) -> tuple[int, list[str]]:
@@ -114,21 +114,11 @@ def _forward(spark: SparkSession, name: str, records: DataFrame, head: int) -> N
     branch = BRANCH_PREFIX + batch
     jvm.fork(spark, name, branch, head)
     try:
-        _insert(spark, f"{name}.branch_{branch}", records, batch, {})
+        add(spark, f"{name}.branch_{branch}", records)
         jvm.forward(spark, name, branch, head)
     except Exception:
         jvm.drop_branch(spark, name, branch)
         raise
-
-
-def _insert(spark: SparkSession, target: str, records: DataFrame, batch: str, summary: dict[str, str]) -> None:
-    view = "frazil_quarantine_" + batch
-    records.coalesce(1).createOrReplaceTempView(view)
-    try:
-        columns = ", ".join(identifier(c) for c in RECORD)
-        jvm.sql_with_commit_properties(spark, f"INSERT INTO {target} ({columns}) SELECT {columns} FROM {view}", summary)
-    finally:
-        spark.catalog.dropTempView(view)
 
 
 def settle(spark: SparkSession, name: str, target: str, ours: str = "") -> bool:
@@ -295,15 +285,14 @@ def ended(spark: SparkSession, name: str, days: float) -> DataFrame:
 
 def purge(spark: SparkSession, name: str, source: str, days: float) -> int:
     """Remove all records of a source table's rows that `ended` returns; return the number of these rows."""
-    view, of = f"frazil_ended_{uuid.uuid4().hex}", f"table_name = {literal(source)}"
+    of = f"table_name = {literal(source)}"
     rows = ended(spark, name, days).where(of).persist()
-    rows.createOrReplaceTempView(view)
     try:
-        if count := rows.count():
-            _repeated(lambda: spark.sql(f"DELETE FROM {name} WHERE {of} AND id IN (SELECT id FROM {view})"))
-        return count
+        with as_view(spark, rows) as view:
+            if count := rows.count():
+                _repeated(lambda: spark.sql(f"DELETE FROM {name} WHERE {of} AND id IN (SELECT id FROM {view})"))
+            return count
     finally:
-        spark.catalog.dropTempView(view)
         rows.unpersist()
 
 

@@ -10,7 +10,6 @@ from frazil.lake.rewrite_files import Rewritten
 from frazil.lake.row_delta_files import deleted_rows, write_deletes
 
 if TYPE_CHECKING:
-    from pyroaring import BitMap64
     from pyspark.sql import SparkSession
 
 
@@ -28,18 +27,14 @@ def remapped_deletes(
         if old == new:
             continue
         known = deleted_rows(spark, table, path, old)
-        if rows := _live_rows(deleted_rows(spark, table, path, new) - known, known):
-            arrived[path] = rows
+        later = deleted_rows(spark, table, path, new) - known
+        if later:  # by their numbers among the rows that were live when the rewrite read the file
+            arrived[path] = [at - known.rank(at) for at in later]
     if not arrived:
         return [], 0
     places = rewrite.moved(arrived)
     alike = now.by_path[next(iter(rewrite.live))]["data-file"]
     return new_deletes(spark, table, alike, places), sum(map(len, places.values()))
-
-
-def _live_rows(positions: BitMap64, deleted: BitMap64) -> list[int]:
-    """Turn positions in a file into row numbers among the rows that were live when the rewrite read it."""
-    return [at - deleted.rank(at) for at in positions]
 
 
 def new_deletes(spark: SparkSession, table: Any, alike: dict, places: dict[str, list[int]]) -> list[Any]:

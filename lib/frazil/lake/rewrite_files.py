@@ -141,7 +141,8 @@ class _Rewriting:
             self.writer.write(rows)
         entries = self.writer.close()
         old = iter(kept.to_batches()) if kept is not None else self._old_rows()
-        require_same_rows(old, self._new_rows(entries))
+        new = (rows for entry in entries for rows in self._rows_of(OldFile(entry["file-path"])))
+        require_same_rows(old, new)
         return Rewritten(entries, self.live, places)
 
     def _sorted(self) -> tuple[pa.Table, str]:
@@ -164,10 +165,6 @@ class _Rewriting:
             for rows in self._rows_of(file):
                 self.live[file.path] += rows.num_rows
                 yield rows
-
-    def _new_rows(self, entries: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
-        for entry in entries:
-            yield from self._rows_of(OldFile(entry["file-path"]))
 
     def _rows_of(self, file: OldFile) -> Iterator[pa.RecordBatch]:
         """Yield the live rows of a data file in the columns of new files."""

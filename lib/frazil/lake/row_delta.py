@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.lake import jvm, jvm_rewrite, jvm_row_delta, jvm_schema
@@ -90,12 +90,14 @@ class RowDelta:
         self, table: jvm.JavaTable, rows: Table, places: tuple[StoredRows, list[NewFile]], facts: Facts
     ) -> Commit:
         """Commit new files and the deletes of the stored rows (`places`)."""
+        from pyroaring import BitMap64
+
         at, plan, (stored, written) = self.rows, self.rows.plan, places
         old = stored.positions
         if strange := [p for p in old if p not in plan]:  # a vector for such a file would be ignored, and rows doubled
             at.drop()
             raise MismatchError(f"{self.name}: its index names {strange[0]}, which is not live", "run again")
-        vectors = {p: self._grown(table, p, positions) for p, positions in old.items()}
+        vectors = {p: at.vector(table, p) | BitMap64(positions.tolist()) for p, positions in old.items()}
         entries = write_deletes(self.spark, table, plan, vectors)
         replaced = [d for p in vectors for d in plan[p].own]
         live = at.live - sum(map(len, old.values())) + sum(f.rows for f in written)
@@ -132,11 +134,6 @@ class RowDelta:
         table = jvm.load_table(self.spark, self.name)
         files = jvm_rewrite.added_files(self.spark, table, {head.snapshotId()})
         return [files[f.path].firstRowId() for f in written]
-
-    def _grown(self, table: jvm.JavaTable, path: str, positions: Any) -> Any:
-        from pyroaring import BitMap64
-
-        return self.rows.vector(table, path) | BitMap64(positions.tolist())
 
 
 def with_row_ids(rows: Table, row_ids: np.ndarray | None) -> Table:

@@ -9,7 +9,7 @@ import struct
 import tempfile
 import uuid
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -22,6 +22,7 @@ from frazil.lake.data_file_writer import LINEAGE
 from frazil.lake.jvm_row_delta import LiveFile
 
 if TYPE_CHECKING:
+    import numpy as np
     from pyarrow import Table
     from pyroaring import BitMap64
     from pyspark.sql import SparkSession
@@ -60,6 +61,16 @@ def _local_vector(deletes: list[dict]) -> bytes | None:
         return None
     with open(path, "rb") as file:
         return bitmap_in(file, deletes[0])
+
+
+def by_file(file: np.ndarray, position: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the numbers of data files in order, each with the positions that its rows have, from those of all rows."""
+    import numpy as np
+
+    order = np.argsort(file, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(file[order])) + 1):
+        if len(rows):
+            yield int(file[rows[0]]), position[rows]
 
 
 def bitmap_in(file: BinaryIO, entry: dict) -> bytes | None:
@@ -206,7 +217,7 @@ def write_rows(
                 whole.slice(at, n), path, compression=codec, coerce_timestamps="us", store_decimal_as_integer=True
             ),
         )
-        file, start = jvm_row_delta.data_file(spark, table, location, part), start + count
-        part = jvm_row_delta.partition_of(spark, table, spec_id, part)
+        file, part = jvm_row_delta.data_file(spark, table, location, part)
+        start += count
         written.append(NewFile(file.location(), count, spec_id, part, file))
     return written

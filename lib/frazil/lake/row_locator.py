@@ -18,7 +18,7 @@ from frazil.lake.index_segment import DamagedError
 from frazil.lake.index_store import IndexStore
 from frazil.lake.key_index import MANIFEST, KeyIndex, key_sql
 from frazil.lake.rewrite_files import ORDER, file_name
-from frazil.lake.row_delta_files import NewFile, deleted_rows
+from frazil.lake.row_delta_files import NewFile, by_file, deleted_rows
 from frazil.lake.small_frames import frame
 
 if TYPE_CHECKING:
@@ -182,8 +182,6 @@ class Locator:
         The live rows of the old files are those of the new one, in order. If rows of the new file were deleted later
         and the plan has that already, the numbers differ, and the file is read after all.
         """
-        import numpy as np
-
         index, known = self.index, {*self.index.marks, *self.plan}
         paths = {file_name(p): p for p in known}
         for s in reversed(since):
@@ -194,10 +192,8 @@ class Locator:
                 target, *sources = (paths.get(name, "") for name in (new, *old))
                 if target not in self.plan or target in index.marks or not all(f in index.marks for f in sources):
                     return
-                kept = np.ones(self.plan[target].rows, bool)
-                if self.plan[target].deletes:
-                    kept[positions(self._deleted(table, target))] = False
-                if not index.move([index.number(f) for f in sources], index.number(target), np.flatnonzero(kept)):
+                live = self._live_positions(table, target)
+                if not index.move([index.number(f) for f in sources], index.number(target), live):
                     return
                 index.marks[target] = self.plan[target].mark
 
@@ -266,7 +262,7 @@ class Locator:
             for path, number in numbers:
                 mine = np.flatnonzero(file == number)
                 mine = mine[np.lexsort((nth[mine], start[mine]))]
-                pos[mine] = self._live_positions(table, path, start[mine], nth[mine])
+                pos[mine] = self._checked_positions(table, path, start[mine], nth[mine])
             self.index.extend(key_columns(got), file, pos, *[got[c].fill_null(-1).to_numpy() for c in self._row_id])
         self.index.compact()
 
@@ -275,14 +271,20 @@ class Locator:
         """The column to read for the rows' ids, if the table has them."""
         return [ROW_ID] * self.has_row_ids
 
-    def _live_positions(self, table: jvm.JavaTable, path: str, start: np.ndarray, nth: np.ndarray) -> np.ndarray:
+    def _live_positions(self, table: jvm.JavaTable, path: str) -> np.ndarray:
+        """Return the positions of a file's live rows, in order."""
+        import numpy as np
+
+        live = np.ones(self.plan[path].rows, bool)
+        if self.plan[path].deletes:
+            live[positions(self._deleted(table, path))] = False
+        return np.flatnonzero(live)
+
+    def _checked_positions(self, table: jvm.JavaTable, path: str, start: np.ndarray, nth: np.ndarray) -> np.ndarray:
         """Return the positions of a file's live rows; raise MismatchError unless each was read, by row group and order."""
         import numpy as np
 
-        kept = np.ones(self.plan[path].rows, bool)
-        if self.plan[path].deletes:
-            kept[positions(self._deleted(table, path))] = False
-        at = np.flatnonzero(kept)
+        at = self._live_positions(table, path)
         first = np.searchsorted(start, start)  # of each row's row group
         if len(at) != len(nth) or not np.array_equal(nth, np.arange(len(nth)) - first):
             raise MismatchError(f"{self.name}: not all rows of {path} could be identified by their place", "run again")
@@ -303,11 +305,7 @@ class Locator:
             old = self.index.locate([k[moved] for k in key_columns(rows, "was")])[2]
             row_ids[0][np.isin(row_ids[0], old)] = -1  # these rows are now under other keys
             row_ids[0][moved] = np.where(old >= 0, old, row_ids[0][moved])
-        order = np.argsort(file, kind="stable")
-        file, pos = file[order], pos[order]
-        starts = np.flatnonzero(np.diff(file, prepend=-2))
-        parts = np.split(pos, starts[1:]) if len(starts) else []
-        found = {paths.get(n, f"file {n}"): p for n, p in zip(file[starts].tolist(), parts, strict=True) if n >= 0}
+        found = {paths.get(number, f"file {number}"): rows for number, rows in by_file(file, pos) if number >= 0}
         return StoredRows(found, row_ids[0] if row_ids else None)
 
     def committed(

@@ -27,15 +27,10 @@ def of_arrow(spark: SparkSession, rows: Table) -> DataFrame:
     """
     from pyspark.sql import DataFrame
 
-    rows = _without_empty_batches(rows) if rows.num_rows else rows
+    if rows.num_rows:
+        rows = type(rows).from_batches([batch for batch in rows.to_batches() if batch.num_rows], rows.schema)
     if hasattr(DataFrame, "toArrow"):  # Spark 4 accepts an Arrow table
         return spark.createDataFrame(rows)
     from frazil.lake.jvm import arrow_frame
 
     return arrow_frame(spark, rows)
-
-
-def _without_empty_batches(rows: Table) -> Table:
-    import pyarrow as pa
-
-    return pa.Table.from_batches([batch for batch in rows.to_batches() if batch.num_rows], rows.schema)
