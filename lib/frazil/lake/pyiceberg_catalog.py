@@ -274,15 +274,15 @@ def _require_unique_keys(table: Table, theirs: list[Snapshot], again: str) -> No
     if not key or head is None:
         return
     added = {s.snapshot_id for s in theirs}
-    files = [
+    files = {
         entry.data_file.file_path
         for manifest in head.manifests(table.io)
         if manifest.content == ManifestContent.DATA
         for entry in manifest.fetch_manifest_entry(table.io)
         if entry.snapshot_id in added
-    ]
+    }
     scan = table.scan(selected_fields=tuple(key))
-    tasks = [t for t in scan.plan_files() if t.file.file_path in set(files)]
+    tasks = [t for t in scan.plan_files() if t.file.file_path in files]
     rows = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
     wanted = rows.to_table(tasks).select(key).group_by(key).aggregate([])
     kinds = pa.schema([(f.name, f.type) for f in wanted.schema])
