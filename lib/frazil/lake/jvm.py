@@ -128,7 +128,7 @@ class Handles:
         self.loader = package(spark, "java.lang").Thread.currentThread().getContextClassLoader()
 
     def _type(self, returns: str, takes: tuple[str, ...]) -> Any:
-        """Return the type of a method, of whose descriptor the JVM's specification tells."""
+        """Return the type of a method, from its descriptor."""
         back, *given = ("Z" if name == "boolean" else f"L{name.replace('.', '/')};" for name in (returns, *takes))
         return self.invoke.MethodType.fromMethodDescriptorString(f"({''.join(given)}){back}", self.loader)
 
