@@ -223,7 +223,7 @@ def run(quick: bool = False) -> list[dict]:
         Chart(picture, Path(__file__).parents[2] / "runs/bench/maintenance.png")
         spark = bench.book(SetupSettings).spark
         table = jvm.load_table(spark, "bench.bench.wear")
-        left = planned & set(jvm_rewrite.Tasks(spark, table, table.currentSnapshot().snapshotId()))
+        left = planned & jvm_rewrite.Tasks(spark, table, table.currentSnapshot().snapshotId()).by_path.keys()
 
         def p99(busy: bool) -> tuple[float, int]:
             within = " or ".join(f"committed_ms between {b * 1000} and {e * 1000}" for b, e, x in windows if x is busy)
