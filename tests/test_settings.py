@@ -9,7 +9,8 @@ import yaml
 
 from frazil.cli import run, schema
 from frazil.config import spark_session
-from frazil.config.settings import GIVEN, NOTEBOOKS, RENAMED, RETIRED, WAREHOUSES, ParameterError, find_params, resolve
+from frazil.config.environment_file import RENAMED, RETIRED, WAREHOUSES, find_params
+from frazil.config.settings import GIVEN, NOTEBOOKS, ParameterError, resolve
 from frazil.config.spark_session import SessionError
 from frazil.config.spec import SpecError, load_specs, parse_spec
 from helpers import spec_of

@@ -15,8 +15,9 @@ from frazil.aws.deployment import OLDEST_PYTHON, AwsError, Deployment
 from frazil.aws.watch import progress
 from frazil.cli import aws_job, bundle
 from frazil.config.aws_calls import code_of
+from frazil.config.environment_file import find_params
 from frazil.config.private_files import open_runs
-from frazil.config.settings import find_params, resolve
+from frazil.config.settings import resolve
 from frazil.errors import FrazilError, many
 from frazil.report import runs
 from frazil.report.chart_style import span

@@ -16,8 +16,9 @@ import yaml
 from frazil.cli import schema
 from frazil.cli.init_files import FromFiles, annotated, from_files
 from frazil.cli.init_files import add as add_from_files
+from frazil.config.environment_file import find_params
 from frazil.config.jars import PACKAGES
-from frazil.config.settings import ParameterError, Settings, find_params
+from frazil.config.settings import ParameterError, Settings
 from frazil.config.source_database import ENGINES, SourceDatabaseError, source_connection
 from frazil.config.spark_session import get_spark
 from frazil.config.spec import TableSpec, file_name, lake_name, spec_text

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from frazil.cli.run import NOTEBOOK_FILES
-from frazil.config.settings import find_params
+from frazil.config.environment_file import find_params
 from frazil.errors import FrazilError
 from frazil.report.render import render
 

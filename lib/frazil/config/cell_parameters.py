@@ -7,6 +7,9 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from frazil.config.environment_file import ParameterError
+from frazil.errors import nearest
+
 
 @dataclass(frozen=True)
 class _Cell:
@@ -30,7 +33,7 @@ def follow() -> None:
         shell.events.register("pre_run_cell", _keep)
 
 
-def parameters(namespace: dict[str, Any]) -> dict[str, Any]:
+def _assigned(namespace: dict[str, Any]) -> dict[str, Any]:
     """Return the variables of a namespace that the present cells assign, and those that no cell ever assigned.
 
     If the notebook's client says which cells are tagged as parameters, as JupyterLab does, return only their variables.
@@ -49,6 +52,30 @@ def parameters(namespace: dict[str, Any]) -> dict[str, Any]:
                 found[name] = ast.literal_eval(value)
             except (ValueError, TypeError):
                 found[name] = namespace.get(name)
+    return found
+
+
+_PLAIN = (str, int, float, bool, list, dict, tuple, type(None))
+_INTERPRETER = {"In", "Out", "exit", "quit", "spark", "sc"}
+
+
+def stated(cell: dict[str, Any], known: set[str], earlier: set[str]) -> dict[str, Any]:
+    """Return the parameters that the cell sets, also by `earlier` names; refuse a plain variable that is none.
+
+    After a first call in a kernel, later cells may have left variables: then only near misses are refused. Variables
+    that only an earlier version of a cell assigned do not count.
+    """
+    import difflib
+
+    found, again = {}, "_frazil_resolved" in cell
+    for name, value in _assigned(cell).items():
+        if name.startswith("_") or name in _INTERPRETER or not isinstance(value, _PLAIN):
+            continue
+        if name in known or name in earlier:
+            if value is not None:
+                found[name] = value
+        elif not again or difflib.get_close_matches(name, list(known), n=1, cutoff=0.75):
+            raise ParameterError(f"unknown parameter '{name}'", nearest(name, known))
     return found
 
 
