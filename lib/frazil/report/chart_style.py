@@ -37,11 +37,11 @@ def styled(draw):
     return inside
 
 
-def new_figure(title: str, width: float = 9.0, height: float = 3.6):
+def new_figure(title: str, height: float = 3.6):
     """Return a figure and its axes; no window is opened."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(9, height), layout="constrained")
     axes = figure.subplots()
     axes.set_title(title)
     return figure, axes

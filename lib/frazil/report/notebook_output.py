@@ -83,9 +83,6 @@ class Grid:
         decimals = max(map(len, fractions), default=0)
         return [_number(v, name, decimals) if _is_number(v) else _shown(v) for v in values]
 
-    def _heads(self) -> list[str]:
-        return [self.name(c) for c in self.columns]
-
     def _cells(self) -> list[list[str]]:
         columns = [self._column(name) for name in self.columns]
         return [list(row) for row in zip(*columns, strict=True)] if columns else [[] for _ in self.rows]
@@ -101,7 +98,7 @@ class Grid:
 
     def lines(self) -> list[str]:
         """Return the head and each row as aligned text; texts of several lines make rows of several lines."""
-        cells = [[c.split("\n") for c in row] for row in [self._heads(), *self._cells()]]
+        cells = [[c.split("\n") for c in row] for row in [map(self.name, self.columns), *self._cells()]]
         width = [max(len(line) for row in cells for line in row[i]) for i in range(len(self.columns))]
         right = [self._is_numeric(c) for c in self.columns]
 
