@@ -77,10 +77,8 @@ def main(options: argparse.Namespace) -> int:
     specs, notes = _selected(options, mappings, found)
     mappings, task = _task(options, mappings, specs)
     files = _files(options.env, target, task, _specs(options.env, list(specs.values()), mappings))
-    _write_all(files, params)
-    _say_losses(target, mappings, specs)
-    _say(notes)
-    _say_without_key(specs)
+    _write(files, params)
+    _say(target, mappings, specs, notes)
     _say_what_is_next(options, target, params)
     return runs.OK
 
@@ -95,10 +93,8 @@ def _from_files(options: argparse.Namespace, params: Path) -> int:
     specs = {
         name: annotated(text, found.comments[t]) for (name, text), t in zip(specs.items(), found.tables, strict=True)
     }
-    _write_all(_files(options.env, target, task, specs, found.remarks), params)
-    _say_losses(target, found.mappings, found.tables)
-    _say(found.notes)
-    _say_without_key(found.tables)
+    _write(_files(options.env, target, task, specs, found.remarks), params)
+    _say(target, found.mappings, found.tables, found.notes)
     print(
         f"every guess is a comment in {params / options.env}.yml and {params / options.env}/*.yml: confirm or correct it"
     )
@@ -115,16 +111,6 @@ def _files(env: str, target: _Target, task: str, specs: dict[str, str], remarks:
         **({f"{env}.mappings.json": task} if task else {}),
         **specs,
     }
-
-
-def _write_all(files: dict[str, str], params: Path) -> None:
-    _write(files, params)
-    schema.write(params)
-
-
-def _say(notes: list[str]) -> None:
-    for note in notes:
-        print(note, file=sys.stderr)
 
 
 def _target(options: argparse.Namespace) -> _Target:
@@ -169,7 +155,7 @@ def _task(options: argparse.Namespace, mappings: Mappings, specs: dict[str, Cata
 
 
 def _write(files: dict[str, str], params: Path) -> None:
-    """Write the files into the folder, or none of them if one exists already."""
+    """Write the files and the schemas into the folder, or none of them if one of the files exists already."""
     if there := [name for name in files if (params / name).exists()]:
         all_of_it = ", ".join(dict.fromkeys(str(params / name.partition("/")[0]) for name in there))
         raise ParameterError(
@@ -179,21 +165,17 @@ def _write(files: dict[str, str], params: Path) -> None:
         (params / name).parent.mkdir(parents=True, exist_ok=True)
         (params / name).write_text(text, encoding="utf-8")
         print(f"wrote {params / name}")
+    schema.write(params)
 
 
-def _say_losses(target: _Target, mappings: Mappings, specs: dict[str, CatalogTable]) -> None:
-    """Print the settings that lose rows or values."""
-    if not target.settings:
-        return
-    for f in lint(target.settings, mappings, [_spec(t) for t in specs.values()]):
-        if f.severity == LOSS:
-            print(f"{f.setting} = {f.value}: {f.effect}; {f.cure}", file=sys.stderr)
-
-
-def _say_without_key(specs: dict[str, CatalogTable]) -> None:
-    """Print the tables whose key or policy the user must set."""
+def _say(target: _Target, mappings: Mappings, specs: dict[str, CatalogTable], notes: list[str]) -> None:
+    """Print the settings that lose rows or values, the notes, and the tables whose key or policy the user must set."""
+    found = lint(target.settings, mappings, [_spec(t) for t in specs.values()]) if target.settings else []
+    lines = [f"{f.setting} = {f.value}: {f.effect}; {f.cure}" for f in found if f.severity == LOSS] + notes
     if keyless := [name for name, t in specs.items() if not t.key]:
-        print(f"{', '.join(keyless)}: no primary key: set key or without_key in its spec", file=sys.stderr)
+        lines.append(f"{', '.join(keyless)}: no primary key: set key or without_key in its spec")
+    for line in lines:
+        print(line, file=sys.stderr)
 
 
 def _say_what_is_next(options: argparse.Namespace, target: _Target, params: Path) -> None:
