@@ -178,8 +178,9 @@ def _down(deployment: Deployment, options: argparse.Namespace) -> int:
     cloud, env = Cloud(deployment.settings.region), deployment.settings.env
     cloud.identity()
     there = stack.state(cloud, deployment.name)
+    found = stack.outputs(cloud, deployment) if there else {}
     keys = stack.objects(cloud, deployment.artifacts)
-    at_work = stack.running(cloud, found["Pipeline"]) if (found := _outputs(there)).get("Pipeline") else []
+    at_work = stack.running(cloud, found["Pipeline"]) if found.get("Pipeline") else []
     for each in at_work:
         print(f"stop execution {each['name']} and its job")
     if there:
@@ -201,10 +202,6 @@ def _down(deployment: Deployment, options: argparse.Namespace) -> int:
         raise AwsError(f"still there with the tag of {env}: {', '.join(left)}", "delete them in the console")
     print(f"nothing of {env} is left")
     return runs.OK
-
-
-def _outputs(description: dict) -> dict[str, str]:
-    return {o["OutputKey"]: o["OutputValue"] for o in description.get("Outputs", ())}
 
 
 # --- start and status

@@ -56,6 +56,8 @@ def _assigned(namespace: dict[str, Any]) -> dict[str, Any]:
 
 
 _PLAIN = (str, int, float, bool, list, dict, tuple, type(None))
+RESOLVED = "_frazil_resolved"
+"""A variable that says that parameters were taken from this namespace before."""
 _INTERPRETER = {"In", "Out", "exit", "quit", "spark", "sc"}
 
 
@@ -67,7 +69,7 @@ def stated(cell: dict[str, Any], known: set[str], earlier: set[str]) -> dict[str
     """
     import difflib
 
-    found, again = {}, "_frazil_resolved" in cell
+    found, again = {}, RESOLVED in cell
     for name, value in _assigned(cell).items():
         if name.startswith("_") or name in _INTERPRETER or not isinstance(value, _PLAIN):
             continue
@@ -89,17 +91,11 @@ def _keep(cell: Any) -> None:
     except SyntaxError:
         return
     stored = [n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
-    plain = {
-        s.targets[0].id: s.value
-        for s in statements
-        if isinstance(s, ast.Assign) and stored.count(getattr(s.targets[0], "id", "")) == 1
-    }
-    plain |= {
-        s.target.id: s.value
-        for s in statements
-        if isinstance(s, ast.AnnAssign) and stored.count(getattr(s.target, "id", "")) == 1
-    }
-    assigned = {name: plain.get(name) for name in stored}
+    assigned = dict.fromkeys(stored)
+    for s in (s for s in statements if isinstance(s, ast.Assign | ast.AnnAssign)):
+        target = getattr(s.targets[0] if isinstance(s, ast.Assign) else s.target, "id", "")
+        if stored.count(target) == 1:
+            assigned[target] = s.value
     name = cell.cell_id or cell.raw_cell
     _ever.update(assigned)
     _present.pop(name, None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import types
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
@@ -485,5 +484,5 @@ def resolve(notebook: str, cell: dict[str, Any]) -> Resolved:
         origin |= dict.fromkeys(given, where)
     settings = cls(**values)
     redaction.hide_credentials(settings)
-    cell["_frazil_resolved"] = types.MappingProxyType(origin)
+    cell[cell_parameters.RESOLVED] = True
     return Resolved(settings, {f.name: origin.get(f.name, "default") for f in fields(cls)})
