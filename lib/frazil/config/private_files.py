@@ -43,6 +43,18 @@ def make_folder(folder: Path, settings: Settings) -> None:
             _give(new, settings.file_group)
 
 
+def replace(file: Path, text: str) -> None:
+    """Replace a file completely, or leave it unchanged if the disk is full."""
+    new = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        new.write_text(text, encoding="utf-8")
+        os.replace(new, file)
+    except OSError:
+        with suppress(OSError):
+            new.unlink()
+        raise
+
+
 def _give(folder: Path, group: str) -> None:
     try:
         os.chown(folder, -1, grp.getgrnam(group).gr_gid)
