@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from frazil.cli import schema
-from frazil.cli.init_files import FromFiles, annotated, from_files
+from frazil.cli.init_files import FromFiles, Target, annotated, from_files
 from frazil.cli.init_files import add as add_from_files
 from frazil.config.environment_file import find_params
 from frazil.config.jars import PACKAGES
@@ -53,19 +53,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_from_files(parser)
 
 
-@dataclass(frozen=True)
-class _Target:
-    """The DMS target whose output the environment reads."""
-
-    document: dict[str, Any]
-    """What the endpoint's document says."""
-    settings: dict[str, Any]
-    """The settings that can be judged; empty for a stream."""
-    source: str
-    """The folder or stream that DMS writes to."""
-    is_stream: bool
-
-
 def main(options: argparse.Namespace) -> int:
     """Write the files, but overwrite none, and print harmful settings; return `runs.OK`."""
     params = _params()
@@ -86,15 +73,14 @@ def main(options: argparse.Namespace) -> int:
 def _from_files(options: argparse.Namespace, params: Path) -> int:
     """Write the files of an environment by what DMS's files show."""
     found: FromFiles = from_files(options, params.parent)
-    target = _Target(found.document, found.settings, options.source or found.source, is_stream=False)
     task = json.dumps({"rules": found.rules}, indent=2) if found.rules else ""
     task = options.task.read_text(encoding="utf-8") if options.task else task
     specs = _specs(options.env, list(found.tables.values()), found.mappings)
     specs = {
         name: annotated(text, found.comments[t]) for (name, text), t in zip(specs.items(), found.tables, strict=True)
     }
-    _write(_files(options.env, target, task, specs, found.remarks), params)
-    _say(target, found.mappings, found.tables, found.notes)
+    _write(_files(options.env, found.target, task, specs, found.remarks), params)
+    _say(found.target, found.mappings, found.tables, found.notes)
     print(
         f"every guess is a comment in {params / options.env}.yml and {params / options.env}/*.yml: confirm or correct it"
     )
@@ -102,7 +88,7 @@ def _from_files(options: argparse.Namespace, params: Path) -> int:
     return runs.OK
 
 
-def _files(env: str, target: _Target, task: str, specs: dict[str, str], remarks: Sequence[str] = ()) -> dict[str, str]:
+def _files(env: str, target: Target, task: str, specs: dict[str, str], remarks: Sequence[str] = ()) -> dict[str, str]:
     """Return the text of every file of an environment, by its name below `params/`."""
     document = {"$schema": "schema/endpoint.json", **_without_passwords(target.document)}
     return {
@@ -113,17 +99,17 @@ def _files(env: str, target: _Target, task: str, specs: dict[str, str], remarks:
     }
 
 
-def _target(options: argparse.Namespace) -> _Target:
+def _target(options: argparse.Namespace) -> Target:
     """Read the target's document, or take the settings for a new target, and check them."""
     document = read_json(options.endpoints, "endpoint settings") if options.endpoints else NEW_TARGET
     if stream := stream_address(options.endpoints) if options.endpoints else "":
-        return _Target(document, {}, options.source or stream, is_stream=True)
+        return Target(document, {}, options.source or stream)
     settings = read_endpoint_document(options.endpoints) if options.endpoints else NEW_TARGET
     endpoint_from(settings["S3Settings"], settings.get("FrazilSettings", {}), str(options.endpoints))
-    return _Target(document, settings, options.source or _bucket(settings), is_stream=False)
+    return Target(document, settings, options.source or _bucket(settings))
 
 
-def _tables_of_source(options: argparse.Namespace, target: _Target, params: Path) -> dict[str, CatalogTable]:
+def _tables_of_source(options: argparse.Namespace, target: Target, params: Path) -> dict[str, CatalogTable]:
     """Read the tables that fit the patterns from the source database's catalog."""
     connection = source_connection(_source_of(target.document))
     print("reading the source's catalog by JDBC through Spark: this takes some seconds", file=sys.stderr)
@@ -168,7 +154,7 @@ def _write(files: dict[str, str], params: Path) -> None:
     schema.write(params)
 
 
-def _say(target: _Target, mappings: Mappings, specs: dict[str, CatalogTable], notes: list[str]) -> None:
+def _say(target: Target, mappings: Mappings, specs: dict[str, CatalogTable], notes: list[str]) -> None:
     """Print the settings that lose rows or values, the notes, and the tables whose key or policy the user must set."""
     found = lint(target.settings, mappings, [_spec(t) for t in specs.values()]) if target.settings else []
     lines = [f"{f.setting} = {f.value}: {f.effect}; {f.cure}" for f in found if f.severity == LOSS] + notes
@@ -178,9 +164,9 @@ def _say(target: _Target, mappings: Mappings, specs: dict[str, CatalogTable], no
         print(line, file=sys.stderr)
 
 
-def _say_what_is_next(options: argparse.Namespace, target: _Target, params: Path) -> None:
+def _say_what_is_next(options: argparse.Namespace, target: Target, params: Path) -> None:
     """Print what to do with the written files."""
-    if target.is_stream:
+    if not target.settings:
         print(
             f"set the place in the stream at which the load begins: full_load: {{stream_start: …}} in {params / options.env}.yml"
         )

@@ -17,9 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, get_type_hints
+from typing import TYPE_CHECKING, Any, BinaryIO, get_type_hints
 
-import psutil
 import yaml
 
 from frazil.cli import check, monitor
@@ -37,6 +36,10 @@ from frazil.flows import lateness, pending_work, quarantine_status
 from frazil.flows.workbook import Workbook
 from frazil.report import runs
 from frazil.report.notebook_output import read_record
+
+if TYPE_CHECKING:
+    import psutil
+
 
 NOTEBOOK_FILES = Path(__file__).parent.parent / "notebooks"
 """The notebooks that are installed with Frazil."""
@@ -265,6 +268,8 @@ def pass_signals_on(child: subprocess.Popen) -> Iterator[list[int]]:
     A service manager signals this process alone, and papermill would die of the signal. A long-running cell completes
     its work in progress (`flows.interrupts`), and the notebook continues to its end. At any other moment the kernel ends.
     """
+    import psutil
+
     came: list[int] = []
 
     def on_signal(number: int, frame: object) -> None:
@@ -291,6 +296,8 @@ def pass_signals_on(child: subprocess.Popen) -> Iterator[list[int]]:
 
 def _below(child: subprocess.Popen) -> list[psutil.Process]:
     """Return all descendants of a child process; none if it has ended."""
+    import psutil
+
     with suppress(psutil.NoSuchProcess):
         return psutil.Process(child.pid).children(recursive=True) if child.poll() is None else []
     return []
@@ -298,6 +305,8 @@ def _below(child: subprocess.Popen) -> list[psutil.Process]:
 
 def end_child(child: subprocess.Popen) -> None:
     """End papermill, its kernel (which has its own process group), and the kernel's Spark."""
+    import psutil
+
     family = _below(child)
     child.terminate()
     with suppress(subprocess.TimeoutExpired):
