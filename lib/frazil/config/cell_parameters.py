@@ -23,14 +23,15 @@ _present: dict[str, _Cell] = {}
 _ever: set[str] = set()
 
 
-def _shell() -> Any:
+def shell() -> Any:
+    """Return IPython's shell if this process is one or a kernel, else None."""
     return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
 
 
 def follow() -> None:
     """Record each cell that this kernel runs from now on; outside IPython do nothing."""
-    if shell := _shell():
-        shell.events.register("pre_run_cell", _keep)
+    if here := shell():
+        here.events.register("pre_run_cell", _keep)
 
 
 def _assigned(namespace: dict[str, Any]) -> dict[str, Any]:
@@ -39,8 +40,7 @@ def _assigned(namespace: dict[str, Any]) -> dict[str, Any]:
     If the notebook's client says which cells are tagged as parameters, as JupyterLab does, return only their variables.
     Values are those in the cells.
     """
-    shell = _shell()
-    if shell is None or shell.user_ns is not namespace:
+    if getattr(shell(), "user_ns", None) is not namespace:
         return namespace
     if not any(cell.tagged for cell in _present.values()):
         old = _ever.difference(*(cell.assigned for cell in _present.values()))
