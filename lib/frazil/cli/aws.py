@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import zipfile
-from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 
@@ -22,21 +21,13 @@ from frazil.errors import FrazilError, many
 from frazil.report import runs
 from frazil.report.chart_style import span
 
-ACTIONS = {
-    "check": "check settings, template and state machine; with credentials AWS checks them too",
-    "bundle": "build the archive with the Python packages of the jobs again",
-    "up": "show what would be made or changed; with --yes do it",
-    "start": "start the pipeline",
-    "status": "show the state of the pipeline",
-    "down": "list what would be removed; with --yes remove it: tables and source files stay",
-}
 NO_ACCOUNT = ("111122223333", "aws")
 """Stands for the account where no credentials are needed."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    told = "; ".join(f"{name}: {text}" for name, text in ACTIONS.items())
+    told = "; ".join(f"{name}: {text}" for name, (_, text) in ACTIONS.items())
     parser.add_argument("action", choices=ACTIONS, help=told)
     parser.add_argument("--yes", action="store_true", help="up, down: do what they list without it")
 
@@ -44,7 +35,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Carry out one action and return its exit code."""
     deployment = Deployment.of(resolve("aws", {"env": options.env}).settings)
-    return _ACTIONS[options.action](deployment, options)
+    act, _ = ACTIONS[options.action]
+    return act(deployment, options)
 
 
 def _check(deployment: Deployment, options: argparse.Namespace) -> int:
@@ -246,6 +238,11 @@ def _lag(env: str) -> list[str]:
     return [*behind, *unknown, *paused, *([f"lag: nothing waits for {many(fresh, 'table')}"] if fresh else [])]
 
 
-_ACTIONS: dict[str, Callable[[Deployment, argparse.Namespace], int]] = {
-    "check": _check, "bundle": _bundle, "up": _up, "start": _start, "status": _status, "down": _down,
-}  # fmt: skip
+ACTIONS = {
+    "check": (_check, "check settings, template and state machine; with credentials AWS checks them too"),
+    "bundle": (_bundle, "build the archive with the Python packages of the jobs again"),
+    "up": (_up, "show what would be made or changed; with --yes do it"),
+    "start": (_start, "start the pipeline"),
+    "status": (_status, "show the state of the pipeline"),
+    "down": (_down, "list what would be removed; with --yes remove it: tables and source files stay"),
+}
