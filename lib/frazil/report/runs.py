@@ -139,6 +139,7 @@ def record(home: Path, section: str, facts: dict[str, Any], env: str, began: flo
             rows=applied_rows(tables),
             by="a kernel",
         )
+        retain(home)
         write_index(home)
 
 
