@@ -49,14 +49,12 @@ def main(options: argparse.Namespace) -> int:
         except Exception as e:  # a driver has errors of its own
             failed += 1
             print("\n".join(_failure(name, e)))
-    print(f"{failed} of the checks failed" if failed else _all_there(options.env))
-    return runs.FAILED if failed else runs.OK
-
-
-def _all_there(env: str | None) -> str:
-    if env:
-        return f"{env}: all that a run needs is there"
-    return "ready for an environment; frazil doctor --env NAME also checks its parameters, source, catalog and rights"
+    if failed:
+        print(f"{failed} of the checks failed")
+        return runs.FAILED
+    more = "ready for an environment; frazil doctor --env NAME also checks its parameters, source, catalog and rights"
+    print(f"{options.env}: all that a run needs is there" if options.env else more)
+    return runs.OK
 
 
 def _failure(name: str, error: Exception) -> list[str]:

@@ -164,7 +164,8 @@ def _settings(guessed: Guesses) -> Iterator[str]:
     """Yield what files show of the settings, contradictions first; one line for each setting and value."""
     by_value: dict[tuple[str, str, str], list[Evidence]] = {}
     for e in guessed.shown:
-        by_value.setdefault((_verdict(e), e.setting, _value(e)), []).append(e)
+        verdict = "contradicted" if e.contradicts else "proven" if e.certain else "likely"
+        by_value.setdefault((verdict, e.setting, _value(e)), []).append(e)
     yield ""
     yield "settings of the DMS target, as the bytes show them"
     for (verdict, setting, value), each in sorted(by_value.items(), key=lambda item: _VERDICTS.index(item[0][0])):
@@ -175,10 +176,6 @@ def _settings(guessed: Guesses) -> Iterator[str]:
 
 
 _VERDICTS = ("contradicted", "proven", "likely")
-
-
-def _verdict(e: Evidence) -> str:
-    return "contradicted" if e.contradicts else "proven" if e.certain else "likely"
 
 
 def _value(e: Evidence) -> str:

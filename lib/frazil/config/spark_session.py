@@ -234,7 +234,7 @@ def _build(settings: Settings, say: Callable[[str], None]) -> SparkSession:
     from pyspark.sql import SparkSession
 
     log = str(private_files.open_runs(settings) / "spark.log")
-    if jvm_start.is_elsewhere():
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # PySpark connects to a running JVM instead of starting one
         return _started(lambda: jvm_start.session_there(lambda master: _conf(settings, master)), log)
     master = os.environ.get("FRAZIL_MASTER", "local[*]")
     there = jars.conf(_line(), settings, say)
