@@ -19,7 +19,8 @@ from frazil.aws import stack
 from frazil.aws.cloud import Cloud
 from frazil.aws.deployment import AwsError, Deployment
 from frazil.cli import aws, main
-from frazil.config.settings import AwsSettings, find_params
+from frazil.config.environment_file import find_params
+from frazil.config.settings import AwsSettings
 from frazil.report import runs
 
 ROOT = Path(__file__).parent.parent

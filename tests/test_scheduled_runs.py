@@ -437,6 +437,14 @@ def test_the_oldest_runs_go(tmp_path):
     assert [r["folder"].name for r in runs.read(tmp_path)] == ["r4", "r3"]
 
 
+def test_the_oldest_runs_go_also_where_only_kernels_run_notebooks(tmp_path):
+    for number in range(runs.KEPT):
+        (tmp_path / f"r{number}").mkdir()
+        runs.write(tmp_path / f"r{number}", outcome="ok", notebook="n", began=float(number), pid=1)
+    runs.record(tmp_path, "cdc_merge", {"status": "ok", "tables": {}}, "demo", time.time())
+    assert {f"r{n}" for n in range(runs.KEPT)} - {f.name for f in tmp_path.iterdir()} == {"r0"}
+
+
 @pytest.mark.notebooks
 def test_down_removes_exactly_what_it_listed(place, monkeypatch, capsys):
     """Last in this file: the lake is gone then."""

@@ -2,14 +2,16 @@
 
 import json
 import os
+import shlex
 from types import SimpleNamespace
 
 import pytest
 import yaml
 
-from frazil.cli import run, schema
+from frazil.cli import run, schema, table
 from frazil.config import spark_session
-from frazil.config.settings import GIVEN, NOTEBOOKS, RENAMED, RETIRED, WAREHOUSES, ParameterError, find_params, resolve
+from frazil.config.environment_file import RENAMED, RETIRED, WAREHOUSES, find_params
+from frazil.config.settings import GIVEN, NOTEBOOKS, ParameterError, resolve
 from frazil.config.spark_session import SessionError
 from frazil.config.spec import SpecError, load_specs, parse_spec
 from helpers import spec_of
@@ -139,6 +141,15 @@ def test_an_earlier_name_works_behind_p_and_among_sealed_parameters(params, monk
     monkeypatch.setenv(GIVEN, json.dumps({old: default}))
     with pytest.warns(UserWarning, match=f"the command: {old} is now called {new}$"):
         assert getattr(resolve(notebook, {}).settings, new) == default
+
+
+def test_a_table_with_blanks_and_quotes_in_its_name_is_reloaded_as_any_other(params, monkeypatch):
+    monkeypatch.setattr(run, "Workbook", lambda settings: SimpleNamespace(settings=settings))
+    ran, options = [], SimpleNamespace(action="reload", table='public.my "old"', env="demo", yes=True)
+    monkeypatch.setattr(run, "main", lambda options: ran.append(options) or 0)
+    assert table.main(options) == 0
+    assert run.validated("full_load", "demo", ran[0].p)[1]["tables"] == [options.table]
+    assert shlex.split(table._dms_command(options))[-1] == 'SchemaName=public,TableName=my "old"'
 
 
 @earlier_names

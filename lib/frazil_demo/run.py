@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from frazil.cli import visible
-from frazil.config.settings import find_params, resolve
+from frazil.config.environment_file import find_params
+from frazil.config.settings import resolve
 from frazil.config.spec import TableSpec, load_specs
 from frazil.errors import FrazilError
 from frazil.flows.lateness import lateness

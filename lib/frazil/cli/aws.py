@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import zipfile
-from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 
@@ -15,27 +14,20 @@ from frazil.aws.deployment import OLDEST_PYTHON, AwsError, Deployment
 from frazil.aws.watch import progress
 from frazil.cli import aws_job, bundle
 from frazil.config.aws_calls import code_of
+from frazil.config.environment_file import find_params
 from frazil.config.private_files import open_runs
-from frazil.config.settings import find_params, resolve
+from frazil.config.settings import resolve
 from frazil.errors import FrazilError, many
 from frazil.report import runs
 from frazil.report.chart_style import span
 
-ACTIONS = {
-    "check": "check settings, template and state machine; with credentials AWS checks them too",
-    "bundle": "build the archive with the Python packages of the jobs again",
-    "up": "show what would be made or changed; with --yes do it",
-    "start": "start the pipeline",
-    "status": "show the state of the pipeline",
-    "down": "list what would be removed; with --yes remove it: tables and source files stay",
-}
 NO_ACCOUNT = ("111122223333", "aws")
 """Stands for the account where no credentials are needed."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    told = "; ".join(f"{name}: {text}" for name, text in ACTIONS.items())
+    told = "; ".join(f"{name}: {text}" for name, (_, text) in ACTIONS.items())
     parser.add_argument("action", choices=ACTIONS, help=told)
     parser.add_argument("--yes", action="store_true", help="up, down: do what they list without it")
 
@@ -43,7 +35,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Carry out one action and return its exit code."""
     deployment = Deployment.of(resolve("aws", {"env": options.env}).settings)
-    return _ACTIONS[options.action](deployment, options)
+    act, _ = ACTIONS[options.action]
+    return act(deployment, options)
 
 
 def _check(deployment: Deployment, options: argparse.Namespace) -> int:
@@ -177,8 +170,9 @@ def _down(deployment: Deployment, options: argparse.Namespace) -> int:
     cloud, env = Cloud(deployment.settings.region), deployment.settings.env
     cloud.identity()
     there = stack.state(cloud, deployment.name)
+    found = stack.outputs(cloud, deployment) if there else {}
     keys = stack.objects(cloud, deployment.artifacts)
-    at_work = stack.running(cloud, found["Pipeline"]) if (found := _outputs(there)).get("Pipeline") else []
+    at_work = stack.running(cloud, found["Pipeline"]) if found.get("Pipeline") else []
     for each in at_work:
         print(f"stop execution {each['name']} and its job")
     if there:
@@ -200,10 +194,6 @@ def _down(deployment: Deployment, options: argparse.Namespace) -> int:
         raise AwsError(f"still there with the tag of {env}: {', '.join(left)}", "delete them in the console")
     print(f"nothing of {env} is left")
     return runs.OK
-
-
-def _outputs(description: dict) -> dict[str, str]:
-    return {o["OutputKey"]: o["OutputValue"] for o in description.get("Outputs", ())}
 
 
 # --- start and status
@@ -248,6 +238,11 @@ def _lag(env: str) -> list[str]:
     return [*behind, *unknown, *paused, *([f"lag: nothing waits for {many(fresh, 'table')}"] if fresh else [])]
 
 
-_ACTIONS: dict[str, Callable[[Deployment, argparse.Namespace], int]] = {
-    "check": _check, "bundle": _bundle, "up": _up, "start": _start, "status": _status, "down": _down,
-}  # fmt: skip
+ACTIONS = {
+    "check": (_check, "check settings, template and state machine; with credentials AWS checks them too"),
+    "bundle": (_bundle, "build the archive with the Python packages of the jobs again"),
+    "up": (_up, "show what would be made or changed; with --yes do it"),
+    "start": (_start, "start the pipeline"),
+    "status": (_status, "show the state of the pipeline"),
+    "down": (_down, "list what would be removed; with --yes remove it: tables and source files stay"),
+}

@@ -85,12 +85,10 @@ def _keep(folder: Path, place: str) -> None:
 
     bucket, _, prefix = place.removeprefix("s3://").partition("/")
     s3 = boto3.client("s3")
-    for file in (f for f in folder.rglob("*") if f.is_file() and _is_kept(f.relative_to(folder))):
-        s3.upload_file(str(file), bucket, f"{prefix}/{file.relative_to(folder)}")
-
-
-def _is_kept(name: Path) -> bool:
-    return name.parts[0] not in ("index", "index.html") and not name.name.startswith(".")
+    for file in (f for f in folder.rglob("*") if f.is_file() and not f.name.startswith(".")):
+        name = file.relative_to(folder)
+        if name.parts[0] not in ("index", "index.html"):
+            s3.upload_file(str(file), bucket, f"{prefix}/{name}")
 
 
 if __name__ == "__main__" and (code := main()):

@@ -87,15 +87,20 @@ def build(folder: Path, platform: Platform, say: Callable[[str], None]) -> tuple
     return file, unpacked
 
 
-def _pins(runs_notebooks: bool) -> list[str]:
-    """Return the packages with their versions, as Frazil's own metadata states them."""
+def pinned(*extras: str) -> dict[str, str]:
+    """Return Frazil's packages and those of some extras with their versions, as its own metadata states them."""
     try:
         stated = metadata.requires("frazil") or []
     except metadata.PackageNotFoundError:
         raise BundleError("Frazil is not installed, so its pinned versions are unknown", "pip install frazil") from None
-    parsed = [re.fullmatch(r'(([^=]+)==[^;\s]+)(?:; extra == "(\w+)")?', line) for line in stated]
+    parsed = [re.fullmatch(r"""([^=]+)==([^;\s]+)(?:\s*; extra == ['"](\w+)['"])?""", line) for line in stated]
+    return {p[1]: p[2] for p in parsed if p and p[3] in (None, *extras)}
+
+
+def _pins(runs_notebooks: bool) -> list[str]:
+    """Return the packages of the archive, as pip takes them."""
     without = ("jupyterlab",) if runs_notebooks else NOT_ON_CLUSTERS
-    return [p[1] for p in parsed if p and p[3] in (None, "workbook", "kafka") and p[2] not in without]
+    return [f"{name}=={version}" for name, version in pinned("workbook", "kafka").items() if name not in without]
 
 
 def _install(target: Path, platform: Platform, say: Callable[[str], None]) -> None:

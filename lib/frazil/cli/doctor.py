@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 
+from frazil.cli.bundle import BundleError, pinned
 from frazil.cli.terminal import wrapped
 from frazil.config import jars
 from frazil.config.paths import sqlite_file, without_scheme
@@ -27,7 +28,6 @@ from frazil.report import runs
 JAVA = 17
 FREE_GB = 1.0
 """Free space below which a disk counts as full."""
-EXTRAS = ("spark", "workbook")
 
 
 class DoctorError(FrazilError):
@@ -49,14 +49,12 @@ def main(options: argparse.Namespace) -> int:
         except Exception as e:  # a driver has errors of its own
             failed += 1
             print("\n".join(_failure(name, e)))
-    print(f"{failed} of the checks failed" if failed else _all_there(options.env))
-    return runs.FAILED if failed else runs.OK
-
-
-def _all_there(env: str | None) -> str:
-    if env:
-        return f"{env}: all that a run needs is there"
-    return "ready for an environment; frazil doctor --env NAME also checks its parameters, source, catalog and rights"
+    if failed:
+        print(f"{failed} of the checks failed")
+        return runs.FAILED
+    more = "ready for an environment; frazil doctor --env NAME also checks its parameters, source, catalog and rights"
+    print(f"{options.env}: all that a run needs is there" if options.env else more)
+    return runs.OK
 
 
 def _failure(name: str, error: Exception) -> list[str]:
@@ -90,27 +88,23 @@ def _checks(env: str | None, book: list[Workbook]) -> Iterator[tuple[str, Callab
 
 def _packages() -> str:
     """Compare the installed versions with those that Frazil pins."""
-    wrong, count, python = [], 0, sys.version.split()[0]
+    wrong, python = [], sys.version.split()[0]
     try:
-        lines = metadata.requires("frazil") or []
-    except metadata.PackageNotFoundError:  # a folder or a zip on the path
+        packages = pinned("spark", "workbook")
+    except BundleError:  # a folder or a zip on the path
         return f"{python}; Frazil is not installed as a package, so versions are not compared"
-    for line in lines:
-        pin, extra = re.match(r"([\w.-]+)==([\w.]+)", line), re.search(r"extra == ['\"](\w+)", line)
-        if not pin or (extra and extra[1] not in EXTRAS):
-            continue
-        count += 1
+    for name, version in packages.items():
         try:
-            there = metadata.version(pin[1])
+            there = metadata.version(name)
         except metadata.PackageNotFoundError:
             there = "missing"
-        if there != pin[2] and not (pin[1] == "pyspark" and there.startswith("3.5.")):
-            wrong.append(f"{pin[0]} ({there})")
+        if there != version and not (name == "pyspark" and there.startswith("3.5.")):
+            wrong.append(f"{name}=={version} ({there})")
     if wrong:
         raise DoctorError(
             f"other versions than Frazil's: {', '.join(wrong)}", "make env, or pip install 'frazil[spark,workbook]'"
         )
-    return f"{python}, {count} packages as Frazil pins them"
+    return f"{python}, {len(packages)} packages as Frazil pins them"
 
 
 def _java() -> str:

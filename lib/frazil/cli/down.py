@@ -113,7 +113,9 @@ def listed(book: Workbook) -> tuple[Listed, list[str]]:
     if (book.folder / "warehouses").is_dir():
         left.append(f"what warehouses have: frazil warehouse undo --env {book.settings.env} drops it")
     known = set(files)
-    files += [f for f in _left_by_self_tests(book) if f not in known]
+    places = [p for p in _folders(book) if "://" not in p or is_s3(p)]
+    # Killed self-tests may leave files without a table in the catalog.
+    files += [e.path for place in places for e in walk(place, prefix=PREFIX) if e.path not in known]
     spaces = sorted({t.rpartition(".")[0] for t in tables})
     namespaces = [n for n in spaces if pyiceberg_catalog.made_by_us(catalog, n, tables)]
     folders = sorted(str(r["folder"]) for r in runs.read(book.folder) if r["outcome"] != "running")
@@ -171,12 +173,6 @@ def _folders(book: Workbook) -> list[str]:
     warehouse = book.settings.catalog_options.get("warehouse", "").rstrip("/")
     place = warehouse if "://" in warehouse else str(Path(book.settings.root) / warehouse)
     return [f"{place}/{space.replace('.', '/')}" for space in _spaces(book)] if warehouse else []
-
-
-def _left_by_self_tests(book: Workbook) -> list[str]:
-    """List the files of killed self-tests, even if their table is not in the catalog."""
-    places = [p for p in _folders(book) if "://" not in p or is_s3(p)]
-    return [e.path for place in places for e in walk(place, prefix=PREFIX)]
 
 
 def _foreign_to(book: Workbook, table: Table, column: str | None) -> str:

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ from typing import Any
 import yaml
 
 from frazil.cli import schema
-from frazil.cli.init_files import FromFiles, annotated, from_files
+from frazil.cli.init_files import FromFiles, Target, annotated, from_files
 from frazil.cli.init_files import add as add_from_files
+from frazil.config.environment_file import find_params
 from frazil.config.jars import PACKAGES
-from frazil.config.settings import ParameterError, Settings, find_params
+from frazil.config.settings import ParameterError, Settings
 from frazil.config.source_database import ENGINES, SourceDatabaseError, source_connection
 from frazil.config.spark_session import get_spark
 from frazil.config.spec import TableSpec, file_name, lake_name, spec_text
@@ -52,19 +53,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_from_files(parser)
 
 
-@dataclass(frozen=True)
-class _Target:
-    """The DMS target whose output the environment reads."""
-
-    document: dict[str, Any]
-    """What the endpoint's document says."""
-    settings: dict[str, Any]
-    """The settings that can be judged; empty for a stream."""
-    source: str
-    """The folder or stream that DMS writes to."""
-    is_stream: bool
-
-
 def main(options: argparse.Namespace) -> int:
     """Write the files, but overwrite none, and print harmful settings; return `runs.OK`."""
     params = _params()
@@ -76,10 +64,8 @@ def main(options: argparse.Namespace) -> int:
     specs, notes = _selected(options, mappings, found)
     mappings, task = _task(options, mappings, specs)
     files = _files(options.env, target, task, _specs(options.env, list(specs.values()), mappings))
-    _write_all(files, params)
-    _say_losses(target, mappings, specs)
-    _say(notes)
-    _say_without_key(specs)
+    _write(files, params)
+    _say(target, mappings, specs, notes)
     _say_what_is_next(options, target, params)
     return runs.OK
 
@@ -87,17 +73,14 @@ def main(options: argparse.Namespace) -> int:
 def _from_files(options: argparse.Namespace, params: Path) -> int:
     """Write the files of an environment by what DMS's files show."""
     found: FromFiles = from_files(options, params.parent)
-    target = _Target(found.document, found.settings, options.source or found.source, is_stream=False)
     task = json.dumps({"rules": found.rules}, indent=2) if found.rules else ""
     task = options.task.read_text(encoding="utf-8") if options.task else task
     specs = _specs(options.env, list(found.tables.values()), found.mappings)
     specs = {
         name: annotated(text, found.comments[t]) for (name, text), t in zip(specs.items(), found.tables, strict=True)
     }
-    _write_all(_files(options.env, target, task, specs, found.remarks), params)
-    _say_losses(target, found.mappings, found.tables)
-    _say(found.notes)
-    _say_without_key(found.tables)
+    _write(_files(options.env, found.target, task, specs, found.remarks), params)
+    _say(found.target, found.mappings, found.tables, found.notes)
     print(
         f"every guess is a comment in {params / options.env}.yml and {params / options.env}/*.yml: confirm or correct it"
     )
@@ -105,7 +88,7 @@ def _from_files(options: argparse.Namespace, params: Path) -> int:
     return runs.OK
 
 
-def _files(env: str, target: _Target, task: str, specs: dict[str, str], remarks: Sequence[str] = ()) -> dict[str, str]:
+def _files(env: str, target: Target, task: str, specs: dict[str, str], remarks: Sequence[str] = ()) -> dict[str, str]:
     """Return the text of every file of an environment, by its name below `params/`."""
     document = {"$schema": "schema/endpoint.json", **_without_passwords(target.document)}
     return {
@@ -116,27 +99,17 @@ def _files(env: str, target: _Target, task: str, specs: dict[str, str], remarks:
     }
 
 
-def _write_all(files: dict[str, str], params: Path) -> None:
-    _write(files, params)
-    schema.write(params)
-
-
-def _say(notes: list[str]) -> None:
-    for note in notes:
-        print(note, file=sys.stderr)
-
-
-def _target(options: argparse.Namespace) -> _Target:
+def _target(options: argparse.Namespace) -> Target:
     """Read the target's document, or take the settings for a new target, and check them."""
     document = read_json(options.endpoints, "endpoint settings") if options.endpoints else NEW_TARGET
     if stream := stream_address(options.endpoints) if options.endpoints else "":
-        return _Target(document, {}, options.source or stream, is_stream=True)
+        return Target(document, {}, options.source or stream)
     settings = read_endpoint_document(options.endpoints) if options.endpoints else NEW_TARGET
     endpoint_from(settings["S3Settings"], settings.get("FrazilSettings", {}), str(options.endpoints))
-    return _Target(document, settings, options.source or _bucket(settings), is_stream=False)
+    return Target(document, settings, options.source or _bucket(settings))
 
 
-def _tables_of_source(options: argparse.Namespace, target: _Target, params: Path) -> dict[str, CatalogTable]:
+def _tables_of_source(options: argparse.Namespace, target: Target, params: Path) -> dict[str, CatalogTable]:
     """Read the tables that fit the patterns from the source database's catalog."""
     connection = source_connection(_source_of(target.document))
     print("reading the source's catalog by JDBC through Spark: this takes some seconds", file=sys.stderr)
@@ -168,7 +141,7 @@ def _task(options: argparse.Namespace, mappings: Mappings, specs: dict[str, Cata
 
 
 def _write(files: dict[str, str], params: Path) -> None:
-    """Write the files into the folder, or none of them if one exists already."""
+    """Write the files and the schemas into the folder, or none of them if one of the files exists already."""
     if there := [name for name in files if (params / name).exists()]:
         all_of_it = ", ".join(dict.fromkeys(str(params / name.partition("/")[0]) for name in there))
         raise ParameterError(
@@ -178,26 +151,22 @@ def _write(files: dict[str, str], params: Path) -> None:
         (params / name).parent.mkdir(parents=True, exist_ok=True)
         (params / name).write_text(text, encoding="utf-8")
         print(f"wrote {params / name}")
+    schema.write(params)
 
 
-def _say_losses(target: _Target, mappings: Mappings, specs: dict[str, CatalogTable]) -> None:
-    """Print the settings that lose rows or values."""
-    if not target.settings:
-        return
-    for f in lint(target.settings, mappings, [_spec(t) for t in specs.values()]):
-        if f.severity == LOSS:
-            print(f"{f.setting} = {f.value}: {f.effect}; {f.cure}", file=sys.stderr)
-
-
-def _say_without_key(specs: dict[str, CatalogTable]) -> None:
-    """Print the tables whose key or policy the user must set."""
+def _say(target: Target, mappings: Mappings, specs: dict[str, CatalogTable], notes: list[str]) -> None:
+    """Print the settings that lose rows or values, the notes, and the tables whose key or policy the user must set."""
+    found = lint(target.settings, mappings, [_spec(t) for t in specs.values()]) if target.settings else []
+    lines = [f"{f.setting} = {f.value}: {f.effect}; {f.cure}" for f in found if f.severity == LOSS] + notes
     if keyless := [name for name, t in specs.items() if not t.key]:
-        print(f"{', '.join(keyless)}: no primary key: set key or without_key in its spec", file=sys.stderr)
+        lines.append(f"{', '.join(keyless)}: no primary key: set key or without_key in its spec")
+    for line in lines:
+        print(line, file=sys.stderr)
 
 
-def _say_what_is_next(options: argparse.Namespace, target: _Target, params: Path) -> None:
+def _say_what_is_next(options: argparse.Namespace, target: Target, params: Path) -> None:
     """Print what to do with the written files."""
-    if target.is_stream:
+    if not target.settings:
         print(
             f"set the place in the stream at which the load begins: full_load: {{stream_start: …}} in {params / options.env}.yml"
         )

@@ -44,13 +44,23 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", choices=[*ENGINES], help="the engine of these types")
 
 
+@dataclass(frozen=True)
+class Target:
+    """The DMS target whose output an environment reads."""
+
+    document: dict[str, Any]
+    """What the endpoint's document says."""
+    settings: dict[str, Any]
+    """The settings that can be judged; empty for a stream."""
+    source: str
+    """The folder or stream that DMS writes to."""
+
+
 @dataclass
 class FromFiles:
     """What the files show, as `init` writes it; `remarks` concern the environment as a whole, `notes` are for the user."""
 
-    source: str
-    document: dict[str, Any]
-    settings: dict[str, Any]
+    target: Target
     mappings: Mappings
     rules: list[dict[str, Any]]
     tables: dict[str, CatalogTable] = field(default_factory=dict)
@@ -75,7 +85,8 @@ def from_files(options: argparse.Namespace, root: Path) -> FromFiles:
     source = Path(found.root).relative_to(root) if Path(found.root).is_relative_to(root) else found.root
     document = read_json(options.endpoints, "endpoint settings") if options.endpoints else settings
     mappings = read_mappings(options.task) if options.task else Mappings(tuple(guessed.rules))
-    done = FromFiles(str(source), document, settings, mappings, [] if options.task else guessed.rules)
+    target = Target(document, settings, options.source or str(source))
+    done = FromFiles(target, mappings, [] if options.task else guessed.rules)
     done.remarks = [] if stated else _remarks(guessed, settings["S3Settings"], options)
     done.notes = [*found.remarks, *(p for t in guessed.tables.values() for p in t.problems)]
     done.notes += [

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from frazil.cli.run import NOTEBOOK_FILES
-from frazil.config.settings import find_params
+from frazil.config.environment_file import find_params
 from frazil.errors import FrazilError
 from frazil.report.render import render
 
@@ -69,7 +69,7 @@ def copies(notebooks: Path, folder: Path) -> list[str]:
             copy.write_text(text, encoding="utf-8")
         known[file.name] = _digest(text)
     noted.write_text(json.dumps(known, indent=1), encoding="utf-8")
-    (folder / PAGE).write_text(_start_page(), encoding="utf-8")
+    _write_start_page(folder / PAGE)
     return told
 
 
@@ -77,15 +77,10 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _start_page() -> str:
-    """Return the start page, a notebook with one cell of Markdown."""
-    cell = {
-        "cell_type": "markdown",
-        "id": "start",
-        "metadata": {},
-        "source": render("start.md.j2").splitlines(keepends=True),
-    }
+def _write_start_page(file: Path) -> None:
+    """Write the start page, a notebook with one cell of Markdown."""
+    import nbformat
+
+    cell = nbformat.v4.new_markdown_cell(render("start.md.j2"), id="start")
     kernel = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
-    return json.dumps(
-        {"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}, indent=1
-    )
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell], metadata={"kernelspec": kernel}), file)

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from frazil.config.private_files import replace
 from frazil.config.settings import GIVEN
 from frazil.errors import hide, safe_output
 
@@ -101,18 +102,6 @@ class NotebookWriter:
     def pretty_path(self, path: str) -> str:
         """Return the path for papermill's log."""
         return path
-
-
-def replace(file: Path, text: str) -> None:
-    """Replace a file, or leave it unchanged if the disk is full."""
-    new = file.with_name(f".{file.name}")
-    try:
-        new.write_text(text, encoding="utf-8")
-        os.replace(new, file)
-    except OSError:
-        with suppress(OSError):
-            new.unlink()
-        raise
 
 
 def _safe(output: Any) -> Any:

@@ -45,19 +45,24 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Print what is there and what is missing; return `runs.NOTHING` if DMS wrote nothing there."""
-    if options.path.startswith("kafka://"):
-        from frazil.cli.peek_stream import peek
-
-        return peek(options.path, SECONDS)
     if options.path.startswith("kinesis://"):
         raise ParameterError(
             "peek reads folders and Kafka topics, no Kinesis stream", "frazil plan shows what is pending"
         )
     began = time.monotonic()
-    found = find(options.path, SECONDS)
-    stated = read_endpoint_document(options.endpoints) if options.endpoints else None
-    guessed = guess(found, stated, read_mappings(options.task) if options.task else None)
-    for line in lines(found, guessed, time.monotonic() - began, options.path):
+    if options.path.startswith("kafka://"):
+        from frazil.cli import peek_stream
+        from frazil.dms.found_messages import find_messages
+        from frazil.dms.kafka import Kafka
+
+        found = find_messages(Kafka.from_address(options.path), SECONDS)
+        report = peek_stream.lines(found, time.monotonic() - began, options.path)
+    else:
+        found = find(options.path, SECONDS)
+        stated = read_endpoint_document(options.endpoints) if options.endpoints else None
+        guessed = guess(found, stated, read_mappings(options.task) if options.task else None)
+        report = lines(found, guessed, time.monotonic() - began, options.path)
+    for line in report:
         print(line)
     return runs.OK if found.tables else runs.NOTHING
 
@@ -159,7 +164,8 @@ def _settings(guessed: Guesses) -> Iterator[str]:
     """Yield what files show of the settings, contradictions first; one line for each setting and value."""
     by_value: dict[tuple[str, str, str], list[Evidence]] = {}
     for e in guessed.shown:
-        by_value.setdefault((_verdict(e), e.setting, _value(e)), []).append(e)
+        verdict = "contradicted" if e.contradicts else "proven" if e.certain else "likely"
+        by_value.setdefault((verdict, e.setting, _value(e)), []).append(e)
     yield ""
     yield "settings of the DMS target, as the bytes show them"
     for (verdict, setting, value), each in sorted(by_value.items(), key=lambda item: _VERDICTS.index(item[0][0])):
@@ -170,10 +176,6 @@ def _settings(guessed: Guesses) -> Iterator[str]:
 
 
 _VERDICTS = ("contradicted", "proven", "likely")
-
-
-def _verdict(e: Evidence) -> str:
-    return "contradicted" if e.contradicts else "proven" if e.certain else "likely"
 
 
 def _value(e: Evidence) -> str:

@@ -8,24 +8,13 @@ from datetime import UTC
 
 from frazil.cli.terminal import MOST_REMARKS, cut, remarks, safe_lines
 from frazil.config.timestamps import clock
-from frazil.dms.found_messages import FoundMessages, FoundTable, find_messages
-from frazil.dms.kafka import Kafka
+from frazil.dms.found_messages import FoundMessages, FoundTable
 from frazil.dms.stream_source import moment
 from frazil.errors import many, safe
-from frazil.report import runs
 from frazil.report.chart_style import span
 from frazil.report.notebook_output import Grid
 
 MOST_TABLES = 40
-
-
-def peek(address: str, seconds: float) -> int:
-    """Print what a stream holds; return `runs.NOTHING` if it holds no message of DMS."""
-    began = time.monotonic()
-    found = find_messages(Kafka.from_address(address), seconds)
-    for line in lines(found, time.monotonic() - began, address):
-        print(line)
-    return runs.OK if found.tables else runs.NOTHING
 
 
 def lines(found: FoundMessages, seconds: float, address: str) -> Iterator[str]:

@@ -26,19 +26,10 @@ from frazil.cli.hooks import call_hooks
 from frazil.cli.notebook_process import Task
 from frazil.cli.run_folder import RunFolder, run_lock
 from frazil.config import redaction
+from frazil.config.environment_file import RENAMED, earlier_names, find_params, yaml_fault
 from frazil.config.private_files import open_runs
 from frazil.config.processes import host
-from frazil.config.settings import (
-    NOTEBOOKS,
-    CdcMergeSettings,
-    OperateSettings,
-    ParameterError,
-    Settings,
-    find_params,
-    present_name,
-    resolve,
-    yaml_fault,
-)
+from frazil.config.settings import NOTEBOOKS, CdcMergeSettings, OperateSettings, ParameterError, Settings, resolve
 from frazil.dms.stream_source import UnreachableError
 from frazil.errors import FrazilError, many, nearest
 from frazil.flows import lateness, pending_work, quarantine_status
@@ -182,9 +173,9 @@ def find_notebook(name: str, operate: OperateSettings) -> tuple[Path, str]:
 
 def validated(section: str, env: str, pairs: list[list[str]]) -> tuple[Workbook, dict[str, Any]]:
     """Return the notebook's workbook and typed parameters; parameters, specs and endpoint are read before anything starts."""
-    hints = get_type_hints(NOTEBOOKS[section])
+    hints, renamed = get_type_hints(NOTEBOOKS[section]), earlier_names(RENAMED, section)
     try:
-        given = {n: v if hints.get(present_name(section, n)) is str else yaml.safe_load(v) for n, v in pairs}
+        given = {n: v if hints.get(renamed.get(n, n)) is str else yaml.safe_load(v) for n, v in pairs}
     except yaml.YAMLError as e:
         raise ParameterError(f"a value of -p is no YAML: {yaml_fault(e)}", "write a list as '[a, b]'") from None
     return Workbook(resolve(section, {**given, "env": env}).settings), {**given, "env": env}

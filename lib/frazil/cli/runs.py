@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import time
 
 from frazil.config.private_files import open_runs
 from frazil.config.settings import resolve
+from frazil.config.timestamps import clock
 from frazil.report import runs
 from frazil.report.notebook_output import Grid
 
@@ -28,16 +28,6 @@ def main(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(found, default=str))
     else:
-        print(Grid([_row(run) for run in found]))
+        shown = [{"rows": None, **r, "began": clock(r["began"] * 1000)[:19], "s": r.get("seconds")} for r in found]
+        print(Grid(shown, "began", "notebook", "outcome", "s", "rows"))
     return runs.OK if found else runs.NOTHING
-
-
-def _row(run: dict) -> dict:
-    began = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(run["began"]))
-    return {
-        "began": began,
-        "notebook": run["notebook"],
-        "outcome": run["outcome"],
-        "s": run.get("seconds"),
-        "rows": run.get("rows"),
-    }

@@ -6,7 +6,8 @@ import argparse
 import json
 from pathlib import Path
 
-from frazil.config.settings import find_params
+from frazil.config.environment_file import find_params
+from frazil.config.settings import SECTIONS
 from frazil.report import runs
 
 DOCUMENTS = ("spec", "environment", "endpoint")
@@ -44,10 +45,11 @@ def write(params: Path) -> None:
 
 def text(document: str) -> str:
     """Return the schema of a document as JSON."""
-    from frazil.config.settings import environment
+    from frazil.config.parameter_models import environment_model
     from frazil.config.spec_entries import TableEntries
     from frazil.config.validation import json_schema
     from frazil.dms.endpoint_entries import EndpointDocument
 
-    model = {"spec": TableEntries, "environment": environment(), "endpoint": EndpointDocument}[document]
+    environment = environment_model(SECTIONS)
+    model = {"spec": TableEntries, "environment": environment, "endpoint": EndpointDocument}[document]
     return json.dumps(json_schema(model), indent=1, ensure_ascii=False) + "\n"

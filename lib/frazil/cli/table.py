@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+import shlex
 
 from frazil.cli import down, run
 from frazil.config.settings import resolve
@@ -60,7 +62,7 @@ def _resume(options: argparse.Namespace) -> int:
 
 def _reload(options: argparse.Namespace) -> int:
     """Show the plan of a reload; with --yes run 01_full_load for the table."""
-    parameters = [["tables", f'["{options.table}"]'], ["on_changed_load", "reload"]]
+    parameters = [["tables", json.dumps([options.table])], ["on_changed_load", "reload"]]
     if options.yes:
         return run.main(
             argparse.Namespace(
@@ -74,7 +76,7 @@ def _reload(options: argparse.Namespace) -> int:
         print(
             f"the new load replaces all rows, in one commit: {many(row['load'], 'file') if row.get('load') else 'its files'}, {row.get('mb', 0):g} MB"
         )
-        print(f"  frazil table reload {options.table} --env {options.env} --yes")
+        print(f"  frazil table reload {shlex.quote(options.table)} --env {options.env} --yes")
         return runs.OK
     print("DMS has written no new load of it; this has DMS do so:")
     print(f"  {_dms_command(options)}")
@@ -85,9 +87,8 @@ def _dms_command(options: argparse.Namespace) -> str:
     """Return the command by which DMS loads the table again."""
     task = resolve("aws", {"env": options.env}).settings.replication_task or "TASK_ARN"
     schema, _, name = options.table.partition(".")
-    return (
-        f"aws dms reload-tables --replication-task-arn {task} --tables-to-reload SchemaName={schema},TableName={name}"
-    )
+    loaded = shlex.quote(f"SchemaName={schema},TableName={name}")
+    return f"aws dms reload-tables --replication-task-arn {task} --tables-to-reload {loaded}"
 
 
 def _drop(options: argparse.Namespace) -> int:

@@ -7,6 +7,9 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from frazil.config.environment_file import ParameterError
+from frazil.errors import nearest
+
 
 @dataclass(frozen=True)
 class _Cell:
@@ -20,24 +23,24 @@ _present: dict[str, _Cell] = {}
 _ever: set[str] = set()
 
 
-def _shell() -> Any:
+def shell() -> Any:
+    """Return IPython's shell if this process is one or a kernel, else None."""
     return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
 
 
 def follow() -> None:
     """Record each cell that this kernel runs from now on; outside IPython do nothing."""
-    if shell := _shell():
-        shell.events.register("pre_run_cell", _keep)
+    if here := shell():
+        here.events.register("pre_run_cell", _keep)
 
 
-def parameters(namespace: dict[str, Any]) -> dict[str, Any]:
+def _assigned(namespace: dict[str, Any]) -> dict[str, Any]:
     """Return the variables of a namespace that the present cells assign, and those that no cell ever assigned.
 
     If the notebook's client says which cells are tagged as parameters, as JupyterLab does, return only their variables.
     Values are those in the cells.
     """
-    shell = _shell()
-    if shell is None or shell.user_ns is not namespace:
+    if getattr(shell(), "user_ns", None) is not namespace:
         return namespace
     if not any(cell.tagged for cell in _present.values()):
         old = _ever.difference(*(cell.assigned for cell in _present.values()))
@@ -52,6 +55,32 @@ def parameters(namespace: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+_PLAIN = (str, int, float, bool, list, dict, tuple, type(None))
+RESOLVED = "_frazil_resolved"
+"""A variable that says that parameters were taken from this namespace before."""
+_INTERPRETER = {"In", "Out", "exit", "quit", "spark", "sc"}
+
+
+def stated(cell: dict[str, Any], known: set[str], earlier: set[str]) -> dict[str, Any]:
+    """Return the parameters that the cell sets, also by `earlier` names; refuse a plain variable that is none.
+
+    After a first call in a kernel, later cells may have left variables: then only near misses are refused. Variables
+    that only an earlier version of a cell assigned do not count.
+    """
+    import difflib
+
+    found, again = {}, RESOLVED in cell
+    for name, value in _assigned(cell).items():
+        if name.startswith("_") or name in _INTERPRETER or not isinstance(value, _PLAIN):
+            continue
+        if name in known or name in earlier:
+            if value is not None:
+                found[name] = value
+        elif not again or difflib.get_close_matches(name, list(known), n=1, cutoff=0.75):
+            raise ParameterError(f"unknown parameter '{name}'", nearest(name, known))
+    return found
+
+
 def _keep(cell: Any) -> None:
     """Record a cell that is about to run. Without an id from the client, a cell counts as a new one when its text changes."""
     meta = getattr(cell, "cell_meta", None) or {}
@@ -62,17 +91,11 @@ def _keep(cell: Any) -> None:
     except SyntaxError:
         return
     stored = [n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
-    plain = {
-        s.targets[0].id: s.value
-        for s in statements
-        if isinstance(s, ast.Assign) and stored.count(getattr(s.targets[0], "id", "")) == 1
-    }
-    plain |= {
-        s.target.id: s.value
-        for s in statements
-        if isinstance(s, ast.AnnAssign) and stored.count(getattr(s.target, "id", "")) == 1
-    }
-    assigned = {name: plain.get(name) for name in stored}
+    assigned = dict.fromkeys(stored)
+    for s in (s for s in statements if isinstance(s, ast.Assign | ast.AnnAssign)):
+        target = getattr(s.targets[0] if isinstance(s, ast.Assign) else s.target, "id", "")
+        if stored.count(target) == 1:
+            assigned[target] = s.value
     name = cell.cell_id or cell.raw_cell
     _ever.update(assigned)
     _present.pop(name, None)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
+from frazil.config import private_files
 from frazil.config.settings import Settings
 from frazil.config.source_database import ENGINES, SourceDatabaseError, engine_of, source_connection
 from frazil.errors import FrazilError
@@ -171,7 +172,7 @@ def fetch(
             jars = _resolved(folder, wanted, options, excludes)
             index["sets"][request] = jars
             index["jars"] |= {jar: [(folder / jar).stat().st_size, _sum(folder / jar)] for jar in jars}
-            _write(folder / "index.json", index)
+            private_files.replace(folder / "index.json", json.dumps(index, indent=1))
     return [str(folder / jar) for jar in jars]
 
 
@@ -180,12 +181,6 @@ def _read(file: Path) -> dict[str, dict]:
         return json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {"sets": {}, "jars": {}}
-
-
-def _write(file: Path, index: dict[str, dict]) -> None:
-    new = file.with_suffix(".new")
-    new.write_text(json.dumps(index, indent=1), encoding="utf-8")
-    os.replace(new, file)
 
 
 def _sum(file: Path) -> str:

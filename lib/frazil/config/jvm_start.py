@@ -130,13 +130,8 @@ def jvm_output_to(file: str) -> Iterator[JvmOutput]:
             os.close(saved)
 
 
-def is_elsewhere() -> bool:
-    """Return whether PySpark would connect to a running JVM instead of starting one."""
-    return "PYSPARK_GATEWAY_PORT" in os.environ
-
-
 def session_there(conf: Callable[[str], dict[str, str]]) -> SparkSession:
-    """Return that JVM's session, or create its first one. `conf` maps a master to the settings of a session.
+    """Return the session of a running JVM, or create its first one. `conf` maps a master to the settings of a session.
 
     Everything given to spark-submit stays, such as master, jars and sizes. Only missing SQL settings are taken from
     `conf`. The context of a kernel that has ended stays in the JVM, and the next kernel uses it.

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJso
 from frazil.config import redaction
 from frazil.config.spec_entries import ChangesEntries
 from frazil.config.validation import Entries, Flag, Number, Real, Text, as_text
+from frazil.config.warehouse_entries import WarehouseEntries
 
 
 class Parameters(Entries):
@@ -63,20 +64,9 @@ class Sections(Parameters):
     kind = "section"
 
 
-def _section(cls: type | None) -> Any:
-    """Return the type of a section: parameters, or warehouses by their names."""
-    if cls is not dict:
-        return model_of(cls, without="env") if cls else None
-    from frazil.config.warehouse_entries import WarehouseEntries
-
-    return Annotated[dict[Text, WarehouseEntries], Field(description="The readers of the tables, by their names.")]
-
-
-@cache
-def environment_model(notebooks: tuple[tuple[str, type | None], ...]) -> type[Sections]:
-    """Return the model of an environment file, by its sections; `env` chooses the file and cannot be in it.
-
-    A section without a class takes no values: it is known by its name only.
-    """
-    sections = {name: (_section(cls), None) for name, cls in notebooks}
-    return create_model("Environment", __base__=Sections, __doc__=Sections.__doc__, **sections)
+def environment_model(sections: dict[str, type]) -> type[Sections]:
+    """Return the model of an environment file, by the parameters of its sections; `env` chooses the file and cannot be in it."""
+    known = {name: (model_of(cls, without="env"), None) for name, cls in sections.items()}
+    readers = Field(None, description="The readers of the tables, by their names.")
+    known["warehouses"] = (dict[Text, WarehouseEntries], readers)
+    return create_model("Environment", __base__=Sections, __doc__=Sections.__doc__, **known)

@@ -10,9 +10,6 @@ from pathlib import Path
 
 from frazil.config.settings import ParameterError, Settings
 
-ALONE, GROUP = 0o077, 0o027
-"""Masks of the permissions that new files and folders do not get."""
-
 
 def open_runs(settings: Settings) -> Path:
     """Make `runs/<env>` private and return it; everything that this process and its children write from now on is private too."""
@@ -31,7 +28,7 @@ def open_runs(settings: Settings) -> Path:
 
 def mask(settings: Settings) -> int:
     """Return the umask for new files: without `file_group` only the user may read them."""
-    return GROUP if settings.file_group else ALONE
+    return 0o027 if settings.file_group else 0o077
 
 
 def make_folder(folder: Path, settings: Settings) -> None:
@@ -41,6 +38,18 @@ def make_folder(folder: Path, settings: Settings) -> None:
         new.mkdir(mode=0o777 & ~mask(settings), exist_ok=True)
         if settings.file_group:
             _give(new, settings.file_group)
+
+
+def replace(file: Path, text: str) -> None:
+    """Replace a file completely, or leave it unchanged if the disk is full."""
+    new = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        new.write_text(text, encoding="utf-8")
+        os.replace(new, file)
+    except OSError:
+        with suppress(OSError):
+            new.unlink()
+        raise
 
 
 def _give(folder: Path, group: str) -> None:

@@ -55,33 +55,33 @@ def _version(text: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", text)))
 
 
-def reads_v3(stated: str) -> bool:
-    """Return whether an engine reads v3: `trino`, `trino>=483`, `trino==476`. After `<` it may be any older version."""
-    engine = ENGINES.get(name_of(stated))
-    if engine is None or engine.v3_since is None:
-        return False
+def why_not_v3(stated: str) -> str:
+    """Return why an engine does not read v3, empty if it does: `trino`, `trino>=483`, `trino==476`.
+
+    After `<` it may be any older version.
+    """
+    name = name_of(stated)
+    engine = ENGINES.get(name)
+    if engine is None:
+        return f"{stated} is not known to read v3"
+    if engine.v3_since is None:
+        return f"{stated} reads no v3 ({engine.known})"
     found = re.search(r"(>=|==|=|>)\s*v?(\d+(?:\.\d+)*)\s*$", stated)
-    if found:
-        return _version(found[2]) >= _version(engine.v3_since)
-    return engine.assumed and name_of(stated) == stated.strip().lower()
+    alone = engine.assumed and name == stated.strip().lower()
+    if _version(found[2]) >= _version(engine.v3_since) if found else alone:
+        return ""
+    cure = f"write {name}>={engine.v3_since} into query_engines if it is that new"
+    return f"{stated} reads v3 from {engine.v3_since} on ({engine.known}): {cure}"
+
+
+def reads_v3(stated: str) -> bool:
+    """Return whether an engine reads v3."""
+    return not why_not_v3(stated)
 
 
 def format_version(query_engines: Iterable[str]) -> int:
     """Return 3 unless a declared query engine cannot read it; an unknown one counts as unable."""
     return 3 if all(map(reads_v3, query_engines)) else 2
-
-
-def why_not_v3(stated: str) -> str:
-    """Return why an engine does not read v3; empty if it does."""
-    if reads_v3(stated):
-        return ""
-    engine = ENGINES.get(name_of(stated))
-    if engine is None:
-        return f"{stated} is not known to read v3"
-    if engine.v3_since is None:
-        return f"{stated} reads no v3 ({engine.known})"
-    cure = f"write {name_of(stated)}>={engine.v3_since} into query_engines if it is that new"
-    return f"{stated} reads v3 from {engine.v3_since} on ({engine.known}): {cure}"
 
 
 def explained(query_engines: Iterable[str]) -> list[str]:

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import types
-import warnings
-from collections.abc import Collection
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-import yaml
-
-from frazil.config import cell_parameters, redaction
+from frazil.config import cell_parameters, environment_file, redaction
 from frazil.config.columns import ON_BAD_ROWS, POLICIES, WITHOUT_KEY
-from frazil.errors import FrazilError, nearest
-
-if TYPE_CHECKING:
-    from frazil.config.validation import Entries
+from frazil.config.environment_file import RENAMED, RETIRED, ParameterError, earlier_names, up_to_date
 
 cell_parameters.follow()  # the cell of parameters runs after the one that imports this module
-
-
-class ParameterError(FrazilError):
-    """A parameter or environment file is unknown, misspelt or of the wrong type."""
 
 
 def parameter(default: Any, help: str, choices: Any = (), least: int | None = None) -> Any:
@@ -449,167 +437,11 @@ NOTEBOOKS: dict[str, type[Settings]] = {
     "operate": OperateSettings,
     "aws": AwsSettings,
 }
-
-
-RETIRED = {
-    (
-        "maintenance",
-        "z_order",
-    ): "compaction sorts by sort_by; for a z-order, call Iceberg's procedure rewrite_data_files",
-    ("maintenance", "statistics"): "call Iceberg's procedure compute_table_stats",
-    ("maintenance", "max_manifests"): "manifests are rewritten when a table has more than 20",
-    ("maintenance", "slice_attempts"): "each file group is tried three times a run",
-    ("maintenance", "small_file_mb"): "files below a quarter of target_file_mb are small",
-    ("cdc_merge", "rowdelta_max_mb"): "batches above 64 MB, unpacked, go by scan",
-    ("maintenance", "file_group_files"): "a file group has at most 200 files",
-    ("maintenance", "slice_files"): "a file group has at most 200 files",
-    ("maintenance", "wait_for_writer_s"): "compaction waits up to 30 s for a batch in progress",
-    ("maintenance", "yield_s"): "compaction waits up to 30 s for a batch in progress",
-    ("maintenance", "nice"): "a run that starts its own Spark has priority 10, so that ingestion comes first",
-    ("maintenance", "max_run_mb"): "max_run_s limits how long a run starts further file groups",
-    ("operate", "keep_runs"): "the newest 500 run folders are kept",
-    ("aws", "sweep_every"): "each 120th look at the queue starts a job even though no message waits",
-    ("latency", "worker_vcpu"): "write it into prices, as worker_vcpu",
-    ("latency", "worker_gb"): "write it into prices, as worker_gb",
-}
-"""Parameters of earlier versions, by section: they are ignored with a warning, which names what to do instead."""
-
-RENAMED = {
-    ("common", "ops"): "ops_namespace",
-    ("common", "readers"): "query_engines",
-    ("full_load", "load_over"): "load_complete_when",
-    ("cdc_merge", "fold_after"): "merge_small_after",
-}
-"""Earlier names of parameters, by section, and their present names. Both are read; an earlier one gives a warning."""
-
-WAREHOUSES = "warehouses"
-"""The section with the readers of the tables; see `config.warehouse_entries`."""
+SECTIONS: dict[str, type[Settings]] = {"common": Settings, **NOTEBOOKS}
+"""The parameters of each section of an environment file."""
 
 GIVEN = "FRAZIL_GIVEN"
 """The environment variable in which `frazil run` passes on parameters that may hold a credential, as JSON."""
-
-
-def find_params() -> Path:
-    """Return the folder with the environment files: FRAZIL_PARAMS, else the nearest `params/` at or above the working directory."""
-    if named := os.environ.get("FRAZIL_PARAMS"):
-        if not Path(named).is_dir():
-            raise ParameterError(f"FRAZIL_PARAMS names no folder: {named}", "correct or unset it")
-        return Path(named).absolute()
-    here = Path.cwd()
-    for folder in (here, *here.parents):
-        if (folder / "params").is_dir():
-            return folder / "params"
-    raise ParameterError(
-        f"no params/ folder at or above {here}", "set FRAZIL_PARAMS to the folder of environment files"
-    )
-
-
-def yaml_fault(error: yaml.YAMLError) -> str:
-    """Return what is wrong with a YAML text and where, without the line itself, which may hold a credential."""
-    mark = getattr(error, "problem_mark", None)
-    place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-    return f"{getattr(error, 'problem', None) or type(error).__name__}{place}"
-
-
-def _environment(env: str) -> tuple[Path, dict[str, dict]]:
-    file = find_params() / f"{env}.yml"
-    if not file.is_file():
-        known = [f.stem for f in file.parent.glob("*.yml")]
-        raise ParameterError(f"no environment file {file}", f"{nearest(env, known)}; frazil init writes a new one")
-    try:
-        sections = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-    except yaml.YAMLError as e:
-        raise ParameterError(f"{file}: not YAML: {yaml_fault(e)}", "correct the file") from None
-    if isinstance(sections, dict):
-        renamed = {n: _up_to_date(n, section, f"{file}: {n}") for n, section in sections.items() if n != WAREHOUSES}
-        sections = {**sections, **renamed}
-        _require_places(sections, str(file))
-    stated = set(sections) if isinstance(sections, dict) else set()
-    found = _checked(environment(stated), sections, str(file))
-    return file, {name: section.given() for name, section in found.items() if name != WAREHOUSES}
-
-
-def _require_places(sections: dict[Any, Any], where: str) -> None:
-    """Refuse a parameter where it has no effect but in another section it would, and a section inside another."""
-    known = {n: {f.name for f in fields(of)} - {"env"} for n, of in {"common": Settings, **NOTEBOOKS}.items()}
-    places = {"the top level": sections} | {n: sections[n] for n in known if n in sections and n != WAREHOUSES}
-    for place, given in places.items():
-        here = known.get(place, known.keys())
-        for name in [n for n in given if n not in here] if isinstance(given, dict) else []:
-            problem, having = f"{where}: {place}: '{name}' has no effect here", [n for n in known if name in known[n]]
-            if having:
-                best = having[:1] if "common" in having else having
-                raise ParameterError(problem, f"write it in section {' or '.join(best)}")
-            if name in known:
-                raise ParameterError(problem, "it is a section: write it without indentation")
-
-
-def present_name(section: str, name: str) -> str:
-    """Return the present name of a parameter of a section."""
-    return RENAMED.get((section, name)) or RENAMED.get(("common", name), name)
-
-
-def _up_to_date(section: str, given: Any, where: str) -> Any:
-    """Return the parameters of a section under their present names, without retired ones, and warn of both."""
-    if not isinstance(given, dict):
-        return given
-    found = {n: value for n, value in given.items() if n not in _earlier_names(section)}
-    for name in (n for n in given if n not in found):
-        if why := RETIRED.get((section, name)) or RETIRED.get(("common", name)):
-            warnings.warn(f"{where}: {name} is no longer used: {why}", stacklevel=2)
-        elif given[name] is not None:
-            new = present_name(section, name)
-            if found.get(new) is not None:
-                raise ParameterError(f"{where}: {name} is now called {new}, and both are given", f"keep only {new}")
-            warnings.warn(f"{where}: {name} is now called {new}", stacklevel=2)
-            found[new] = given[name]
-    return found
-
-
-def _earlier_names(section: str) -> set[str]:
-    """Return the names of a section's retired and renamed parameters."""
-    return {name for of, name in (*RETIRED, *RENAMED) if of in (section, "common")}
-
-
-def environment(stated: Collection[str] | None = None) -> type[Entries]:
-    """Return the model of an environment file; of sections that are not `stated` only the name, which is quick."""
-    from frazil.config.parameter_models import environment_model
-
-    known: dict[str, type] = {"common": Settings, **NOTEBOOKS, WAREHOUSES: dict}
-    return environment_model(
-        tuple((name, cls if stated is None or name in stated else None) for name, cls in known.items())
-    )
-
-
-def _checked(model: type[Entries], raw: Any, where: str) -> dict[str, Any]:
-    """Return what is stated, with the types of its parameters; else raise ParameterError."""
-    from frazil.config.validation import checked
-
-    return checked(model, raw, where, ParameterError).given()
-
-
-_PLAIN = (str, int, float, bool, list, dict, tuple, type(None))
-_INTERPRETER = {"In", "Out", "exit", "quit", "spark", "sc"}
-
-
-def _cell_values(cell: dict[str, Any], known: set[str], earlier: set[str]) -> dict[str, Any]:
-    """Return the parameters that the cell sets, also by `earlier` names; refuse a plain variable that is none.
-
-    After a first call in a kernel, later cells may have left variables: then only near misses are refused. Variables
-    that only an earlier version of a cell assigned do not count (`cell_parameters`).
-    """
-    import difflib
-
-    found, again = {}, "_frazil_resolved" in cell
-    for name, value in cell_parameters.parameters(cell).items():
-        if name.startswith("_") or name in _INTERPRETER or not isinstance(value, _PLAIN):
-            continue
-        if name in known or name in earlier:
-            if value is not None:
-                found[name] = value
-        elif not again or difflib.get_close_matches(name, list(known), n=1, cutoff=0.75):
-            raise ParameterError(f"unknown parameter '{name}'", nearest(name, known))
-    return found
 
 
 @dataclass(frozen=True)
@@ -632,22 +464,25 @@ def resolve(notebook: str, cell: dict[str, Any]) -> Resolved:
     Raise ParameterError for an unknown parameter, with the nearest known one.
     """
     from frazil.config.parameter_models import model_of
+    from frazil.config.validation import checked
 
-    cls, here = NOTEBOOKS[notebook], "the notebook's cell"
-    found = _up_to_date(notebook, _cell_values(cell, {f.name for f in fields(cls)}, _earlier_names(notebook)), here)
-    found = _checked(model_of(cls), found, here)
-    file, sections = _environment(found.get("env", cls.env))
-    sealed = _up_to_date(notebook, json.loads(os.environ.get(GIVEN, "{}")), "the command")
+    def typed(given: dict[str, Any], where: str) -> dict[str, Any]:
+        return checked(model_of(cls), up_to_date(notebook, given, where), where, ParameterError).given()
+
+    cls, here, command = NOTEBOOKS[notebook], "the notebook's cell", "the command"
+    earlier = {name for table in (RETIRED, RENAMED) for name in earlier_names(table, notebook)}
+    found = typed(cell_parameters.stated(cell, {f.name for f in fields(cls)}, earlier), here)
+    file, sections = environment_file.read(found.get("env", cls.env), SECTIONS)
     values, origin = {"root": str(file.parent.parent)}, {"root": "the folder that holds params/"}
     for where, given in (
         (f"{file.name}: common", sections.get("common", {})),
         (f"{file.name}: {notebook}", sections.get(notebook, {})),
         (here, found),
-        ("the command", _checked(model_of(cls), sealed, "the command")),
+        (command, typed(json.loads(os.environ.get(GIVEN, "{}")), command)),
     ):
         values |= given
         origin |= dict.fromkeys(given, where)
     settings = cls(**values)
     redaction.hide_credentials(settings)
-    cell["_frazil_resolved"] = types.MappingProxyType(origin)
+    cell[cell_parameters.RESOLVED] = True
     return Resolved(settings, {f.name: origin.get(f.name, "default") for f in fields(cls)})

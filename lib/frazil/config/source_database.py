@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import dataclass, field
 
+from frazil.config.aws_calls import explained
 from frazil.errors import FrazilError, hide
 
 ENGINES = {
@@ -61,15 +62,9 @@ def source_connection(endpoint: dict | None = None) -> Connection:
     `host`, `port`, `dbname`, `username`, `password`).
     """
     env, endpoint = os.environ, endpoint or {}
-    own = next(
-        (
-            v
-            for k, v in endpoint.items()
-            if k.endswith("Settings") and isinstance(v, dict) and v.get("SecretsManagerSecretId")
-        ),
-        {},
-    )
-    name = env.get("FRAZIL_SOURCE_SECRET") or own.get("SecretsManagerSecretId") or ""
+    of_engine = [v for k, v in endpoint.items() if k.endswith("Settings") and isinstance(v, dict)]
+    own = next(filter(None, (v.get("SecretsManagerSecretId") for v in of_engine)), "")
+    name = env.get("FRAZIL_SOURCE_SECRET") or own
     secret = read_secret(name) if name else {}
     url = env.get("FRAZIL_SOURCE_URL") or secret.get("url") or ""
     if url:
@@ -94,19 +89,11 @@ def source_connection(endpoint: dict | None = None) -> Connection:
 
 def read_secret(name: str) -> dict:
     """Return the JSON object of a secret in AWS Secrets Manager; raise SourceDatabaseError if there is none."""
-    try:
+    cure = {"": "check its id, the region, and the permission GetSecretValue"}
+    with explained(SourceDatabaseError, f"the secret '{name}' cannot be read", cure):
         import boto3
-        from botocore.exceptions import BotoCoreError, ClientError
-    except ImportError:
-        raise SourceDatabaseError("boto3 is needed to read a secret", "pip install boto3") from None
-    try:
-        text = boto3.client("secretsmanager").get_secret_value(SecretId=name)["SecretString"]
-    except (BotoCoreError, ClientError, KeyError) as e:
-        cause = e.response["Error"]["Code"] if isinstance(e, ClientError) else type(e).__name__
-        raise SourceDatabaseError(
-            f"the secret '{name}' cannot be read: {cause}",
-            "check its id, the region, and the permission GetSecretValue",
-        ) from None
+
+        text = boto3.client("secretsmanager").get_secret_value(SecretId=name).get("SecretString", "")
     try:
         found = json.loads(text)
     except ValueError:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frazil.config import jars, jvm_start, private_files, redaction
+from frazil.config.cell_parameters import shell
 from frazil.config.jvm_start import jvm_output_to, lowered
 from frazil.config.paths import file_location
 from frazil.config.settings import Settings
@@ -233,7 +234,7 @@ def _build(settings: Settings, say: Callable[[str], None]) -> SparkSession:
     from pyspark.sql import SparkSession
 
     log = str(private_files.open_runs(settings) / "spark.log")
-    if jvm_start.is_elsewhere():
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # PySpark connects to a running JVM instead of starting one
         return _started(lambda: jvm_start.session_there(lambda master: _conf(settings, master)), log)
     master = os.environ.get("FRAZIL_MASTER", "local[*]")
     there = jars.conf(_line(), settings, say)
@@ -325,13 +326,13 @@ def get_spark(settings: Settings, say: Callable[[str], None] = print) -> SparkSe
     redaction.hide_credentials(settings)
     found, own = SparkSession.getActiveSession(), f"spark.sql.catalog.{settings.catalog}"
     conf = {**catalog_conf(settings), **{k: v for k, v in settings.spark_options.items() if k.startswith(f"{own}.")}}
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if shell and not found:
+    kernel = shell()
+    if kernel and not found:
         say("starting Spark …")
     spark = session_for(found or _build(settings, say), settings.catalog, conf, built=found is None)
     spark.sparkContext.setLogLevel("ERROR")
-    if shell:
-        shell.events.register("post_run_cell", _end_interrupted)  # registered only once
+    if kernel:
+        kernel.events.register("post_run_cell", _end_interrupted)  # registered only once
     logging.getLogger("SQLQueryContextLogger").setLevel(
         logging.CRITICAL
     )  # prints every query error as one huge JSON line

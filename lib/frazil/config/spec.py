@@ -159,14 +159,6 @@ def parse_spec(raw: dict, where: str = "<memory>") -> TableSpec:
     return replace(spec, problem=name_problem(spec))
 
 
-def parse_changes(raw: dict, where: str) -> Changes:
-    """Check the policies of `changes`, of a spec or of the settings."""
-    from frazil.config.spec_entries import ChangesEntries
-    from frazil.config.validation import checked
-
-    return Changes(**dict(checked(ChangesEntries, raw, where, SpecError)))
-
-
 def require_own_place(spec: TableSpec, others: Iterable[TableSpec]) -> None:
     """Raise SpecError if another spec has the same source or target."""
     for other in others:

@@ -8,7 +8,8 @@ from functools import cache
 
 import yaml
 
-from frazil.config.settings import ParameterError, Settings, find_params
+from frazil.config.environment_file import find_params
+from frazil.config.settings import ParameterError, Settings
 from frazil.config.validation import checked
 from frazil.config.warehouse_entries import WarehouseEntries
 

@@ -16,11 +16,12 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
 from frazil.config import private_files, redaction
+from frazil.config.columns import Changes
 from frazil.config.lake_types import OPERATION_COLUMNS
 from frazil.config.query_engines import format_version, name_of
 from frazil.config.settings import CdcMergeSettings, ParameterError, Settings
 from frazil.config.spark_session import get_spark, missing_python, require_catalog, without_python
-from frazil.config.spec import SpecError, TableSpec, load_specs, parse_changes, rename_cure
+from frazil.config.spec import SpecError, TableSpec, load_specs, rename_cure
 from frazil.config.sql import identifier, table_name
 from frazil.config.warehouses import declared
 from frazil.core.time_sql import driver_rows
@@ -123,7 +124,7 @@ class Workbook:
         rules = read_mappings(settings.path("mappings") if settings.mappings else None)
         self.mappings: Mappings = with_origins(everything.values(), rules)
         everything = _held_together(everything, self.mappings)
-        default = parse_changes(settings.changes, "parameter 'changes'")
+        default = Changes(**settings.changes)
         self.specs: dict[str, TableSpec] = {
             n: replace(everything[n], changes=everything[n].changes.over(default))
             for n in settings.tables or everything
@@ -147,8 +148,7 @@ class Workbook:
 
     def add(self, spec: TableSpec) -> None:
         """Add a table whose spec was just written."""
-        default = parse_changes(self.settings.changes, "parameter 'changes'")
-        self.specs[spec.source] = replace(spec, changes=default)
+        self.specs[spec.source] = replace(spec, changes=Changes(**self.settings.changes))
         self.every[spec.source] = spec
         self.known.add(self.mappings.target_name(spec))
 

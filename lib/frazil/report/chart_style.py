@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import functools
 import io
-import math
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,11 +36,11 @@ def styled(draw):
     return inside
 
 
-def new_figure(title: str, width: float = 9.0, height: float = 3.6):
+def new_figure(title: str, height: float = 3.6):
     """Return a figure and its axes; no window is opened."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(9, height), layout="constrained")
     axes = figure.subplots()
     axes.set_title(title)
     return figure, axes
@@ -74,7 +73,7 @@ def seconds_axis(axes, values, axis: str = "y") -> None:
 
 def durations(axis) -> None:
     """Label the ticks of an axis in seconds as durations in readable units."""
-    from matplotlib.ticker import FuncFormatter, LogFormatter, MaxNLocator
+    from matplotlib.ticker import FuncFormatter, LogFormatter, MultipleLocator
 
     class Minor(LogFormatter):
         """Ticks between powers of ten, if the axis spans less than one and a half of them."""
@@ -82,17 +81,9 @@ def durations(axis) -> None:
         def __call__(self, x, pos=None):
             return tick(x) if super().__call__(x, pos) else ""
 
-    class Whole(MaxNLocator):
-        """Ticks at whole seconds, minutes or hours, if the axis is long enough."""
-
-        def tick_values(self, vmin, vmax):
-            step = next((s for s in STEPS if vmax - vmin <= 8 * s), None)
-            if step is None or vmax - vmin < 4:
-                return super().tick_values(vmin, vmax)
-            return [n * step for n in range(math.floor(vmin / step), math.ceil(vmax / step) + 1)]
-
-    if axis.get_scale() == "linear":
-        axis.set_major_locator(Whole("auto", steps=[1, 2, 2.5, 5, 10]))
+    low, high = axis.get_view_interval()
+    if axis.get_scale() == "linear" and 4 <= high - low <= 8 * STEPS[-1]:  # whole seconds, minutes or hours
+        axis.set_major_locator(MultipleLocator(next(s for s in STEPS if high - low <= 8 * s)))
     axis.set_major_formatter(FuncFormatter(lambda x, _: tick(x)))
     if axis.get_scale() == "log":
         axis.set_minor_formatter(Minor(minor_thresholds=(1, 0.4)))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.errors import many
 from frazil.lake.maintenance_actions import MAX_MANIFESTS
-from frazil.report.chart_style import COLOURS, clock, label, seconds_axis, styled, times
+from frazil.report.chart_style import COLOURS, clock, label, new_figure, seconds_axis, styled, times
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,14 +112,10 @@ def health(before: list[dict[str, Any]], after: list[dict[str, Any]], s: Mainten
 @styled
 def file_sizes(rows: list[dict[str, Any]], s: MaintenanceSettings) -> Figure | None:
     """Draw the sizes of each table's data files: a bar from p10 to p90, a dot at the median. Lines mark the small and the target size."""
-    from matplotlib.figure import Figure
-
     known = sorted((r for r in rows if r.get("data_files")), key=lambda r: (r["file_mb_p50"], r["table"]))[-30:]
     if not known:
         return None
-    figure = Figure(figsize=(9, 1.3 + 0.28 * len(known)), layout="constrained")
-    axes = figure.subplots()
-    axes.set_title("Sizes of data files (p10, median, p90)")
+    figure, axes = new_figure("Sizes of data files (p10, median, p90)", height=1.3 + 0.28 * len(known))
     axes.set_xlabel("MB")
     for y, r in enumerate(known):
         bar = {"linewidth": 5, "alpha": 0.4, "solid_capstyle": "butt"}

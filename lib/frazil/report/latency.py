@@ -228,13 +228,12 @@ class Analysis:
 
     def slowest(self) -> dict[str, Any]:
         """Return the commit with the longest p99 of the total latency; empty if no commit has one."""
-        at = QUANTILES.index(0.99)
-        rows = self.commits.where("latency_ms is not null").orderBy(_expr(f"latency_ms[{at}]").desc()).limit(1)
+        rows = self.commits.where("latency_ms is not null").orderBy(_expr(f"latency_ms[{P99}]").desc()).limit(1)
         return next((r.asDict() for r in rows.collect()), {})
 
     def newest(self, count: int = 10) -> list[dict[str, Any]]:
         """Return the newest commits, one row each, newest first, with seconds of the total latency."""
-        at = {"p50": QUANTILES.index(0.5), "p95": QUANTILES.index(0.95), "p99": QUANTILES.index(0.99), "max": -1}
+        at = {"p50": P50, "p95": QUANTILES.index(0.95), "p99": P99, "max": -1}
         return [
             {"committed": r.at, "table": r.table, "changes": r.changes, "files": r.files,
              **{n: round(r.latency_ms[i] / 1000, 2) if r.latency_ms else None for n, i in at.items()}}

@@ -276,11 +276,7 @@ def advice(found: Advice) -> Figure | None:
     """Draw p95 against the cost of a day: every setting tried, the front, and the present setting by the model and as measured."""
     if not found.model:
         return None
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 4.4), layout="constrained")
-    axes = figure.subplots()
-    axes.set_title("Latency against cost, by the model fitted on these commits")
+    figure, axes = new_figure("Latency against cost, by the model fitted on these commits", height=4.4)
     shades = dict(zip(SPEEDS, ("#c9d8e8", "#8fb3d9", "#3b6ea5", "#1f3d5c"), strict=True))
     for speed in SPEEDS:
         some = [r for r in found.rows if r["worker"] == speed and not r["label"]]

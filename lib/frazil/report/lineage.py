@@ -14,7 +14,7 @@ from frazil.report import runs
 from frazil.report.metrics import MonitoringError
 
 if TYPE_CHECKING:
-    from openlineage.client.event_v2 import InputDataset, OutputDataset, RunEvent
+    from openlineage.client.event_v2 import OutputDataset, RunEvent
 
 VARIABLES = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT__TYPE")
 """The standard variables, each of which switches the events on."""
@@ -79,7 +79,7 @@ def is_wanted() -> bool:
 def event(facts: RunFacts, at: datetime) -> RunEvent:
     """Return the event of a run that began or ended at this time. No text in it has a known credential."""
     try:
-        from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
+        from openlineage.client.event_v2 import InputDataset, Job, Run, RunEvent, RunState
         from openlineage.client.facet_v2 import error_message_run, set_producer
     except ImportError:
         raise MonitoringError("openlineage-python is not installed", "pip install 'frazil[lineage]'") from None
@@ -91,16 +91,10 @@ def event(facts: RunFacts, at: datetime) -> RunEvent:
         eventTime=at.astimezone(UTC).isoformat(timespec="milliseconds"),
         run=Run(facts.run_id, {"errorMessage": error} if failed else {}),
         job=Job(os.environ.get("OPENLINEAGE_NAMESPACE") or f"frazil.{facts.env}", facts.notebook),
-        inputs=[_input(p) for p in facts.read],
+        inputs=[InputDataset(p.namespace, p.name) for p in facts.read],
         outputs=[_output(w) for w in facts.written],
         producer=PRODUCER,
     )
-
-
-def _input(read: Place) -> InputDataset:
-    from openlineage.client.event_v2 import InputDataset
-
-    return InputDataset(read.namespace, read.name)
 
 
 def _output(written: Written) -> OutputDataset:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from frazil.config.cell_parameters import shell
 from frazil.errors import many, safe
 from frazil.report.render import render
 
@@ -18,13 +19,7 @@ if TYPE_CHECKING:
 
 def watched() -> bool:
     """Return whether somebody may be watching: in a kernel that a Jupyter server started, not in papermill's."""
-    if "JPY_SESSION_NAME" not in os.environ:
-        return False
-    try:
-        from IPython import get_ipython
-    except ImportError:
-        return False
-    return hasattr(get_ipython(), "kernel")
+    return "JPY_SESSION_NAME" in os.environ and hasattr(shell(), "kernel")
 
 
 def _displayed(value: Any) -> Any:

@@ -6,7 +6,7 @@ import json
 import os
 import struct
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,9 +83,6 @@ class Grid:
         decimals = max(map(len, fractions), default=0)
         return [_number(v, name, decimals) if _is_number(v) else _shown(v) for v in values]
 
-    def _heads(self) -> list[str]:
-        return [self.name(c) for c in self.columns]
-
     def _cells(self) -> list[list[str]]:
         columns = [self._column(name) for name in self.columns]
         return [list(row) for row in zip(*columns, strict=True)] if columns else [[] for _ in self.rows]
@@ -101,7 +98,7 @@ class Grid:
 
     def lines(self) -> list[str]:
         """Return the head and each row as aligned text; texts of several lines make rows of several lines."""
-        cells = [[c.split("\n") for c in row] for row in [self._heads(), *self._cells()]]
+        cells = [[c.split("\n") for c in row] for row in [map(self.name, self.columns), *self._cells()]]
         width = [max(len(line) for row in cells for line in row[i]) for i in range(len(self.columns))]
         right = [self._is_numeric(c) for c in self.columns]
 
@@ -167,11 +164,11 @@ class Summary:
         verdict: str,
         rows: Sequence[dict[str, Any]] | Grid,
         columns: Sequence[str] = (),
-        of: Callable[[dict[str, Any]], str] | None = None,
+        levels: Sequence[str] = (),
     ):
         self.level, self.verdict = level, verdict if isinstance(verdict, Message) else safe(verdict)
         self.grid = rows if isinstance(rows, Grid) else Grid(rows, *columns)
-        self.levels = [of(row) if of else STILL for row in self.grid.rows]
+        self.levels = levels or [STILL] * len(self.grid.rows)
 
     def __repr__(self) -> str:
         head = f"{_MARKS[self.level]} {self.verdict}"
@@ -216,6 +213,11 @@ def parameters(resolved: Resolved) -> Parameters:
     return Parameters(resolved.rows())
 
 
+def _worst(levels: Sequence[str], otherwise: str) -> str:
+    """Return the worst of some levels; `otherwise` if none of them says anything."""
+    return next((level for level in (BAD, CARE, GOOD) if level in levels), otherwise)
+
+
 def _sum(rows: Sequence[dict[str, Any]], name: str) -> float:
     return sum(r.get(name) or 0 for r in rows)
 
@@ -241,11 +243,11 @@ def plan(rows: Sequence[dict[str, Any]], *columns: str) -> Summary:
             return CARE
         return STILL if action in IDLE else GOOD
 
-    levels = Counter(level(row) for row in rows)
-    going = [str(r["action"]) for r in rows if level(r) in (GOOD, CARE)]
+    levels = [level(row) for row in rows]
+    going = [str(r["action"]) for r, of in zip(rows, levels, strict=True) if of in (GOOD, CARE)]
     what = Counter(action.split(":")[0].split(" until ")[0] for action in going if action not in IDLE)
-    idle = levels[STILL] + sum(action in IDLE for action in going)
-    bad, states = levels[BAD], ("waiting", "paused")
+    idle = levels.count(STILL) + sum(action in IDLE for action in going)
+    bad, states = levels.count(BAD), ("waiting", "paused")
     parts = [f"{many(bad, 'table')} need{'s' * (bad == 1)} you to decide or correct something"] if bad else []
     parts += [f"{many(count, 'table')} {'' if word in states else 'to '}{word}" for word, count in what.items()]
     parts += [f"{many(idle, 'table')} with nothing to do"] if idle else []
@@ -258,12 +260,11 @@ def plan(rows: Sequence[dict[str, Any]], *columns: str) -> Summary:
     single = [(tables[0], text) for text, tables in texts.items() if text not in several]
     lines = [f"impossible: {text} ({', '.join(tables)})" for text, tables in several.items()]
     verdict = Message("\n".join(map(safe, [verdict, *lines])))
-    worst, each = next((x for x in (BAD, CARE, GOOD) if levels[x]), STILL), iter([level(row) for row in rows])
     left: dict[str, list[str]] = {}
     for table, text in single:
         left.setdefault(table, []).append(text)
     shown = [{**row, "impossible": "; ".join(left.get(row["table"], []))} if several else row for row in rows]
-    return Summary(worst, verdict, shown, columns, lambda row: next(each))
+    return Summary(_worst(levels, STILL), verdict, shown, columns, levels)
 
 
 def results(done: Sequence[TableResult], *columns: str) -> Summary:
@@ -278,15 +279,13 @@ def results(done: Sequence[TableResult], *columns: str) -> Summary:
         return STILL if word in ("unchanged", "exists", "healthy", "empty", "planned") else GOOD
 
     rows = [r.row() for r in done]
-    levels = Counter(level(row) for row in rows)
-    order = (BAD, CARE, GOOD, STILL)
-    words = Counter(r.status for r in sorted(done, key=lambda r: order.index(level(r.row()))))
+    levels, order = [level(row) for row in rows], (BAD, CARE, GOOD, STILL)
+    words = Counter(row["status"] for row in sorted(rows, key=lambda row: order.index(level(row))))
     parts = [f"{many(count, 'table')} {word}" for word, count in words.items()]
     parts += [
         f"{total:,} {word}" for word in ("rows", "changes") if (total := sum(r.counts.get(word, 0) for r in done))
     ]
-    worst = next((x for x in (BAD, CARE, GOOD) if levels[x]), STILL)
-    return Summary(worst, "; ".join(parts) or "no tables", rows, columns, level)
+    return Summary(_worst(levels, STILL), "; ".join(parts) or "no tables", rows, columns, levels)
 
 
 def compared(done: Sequence[TableResult], *columns: str) -> Summary:
@@ -313,14 +312,15 @@ def health(rows: Sequence[dict[str, Any]], *columns: str) -> Summary:
             return BAD
         return CARE if row.get("health", "healthy") != "healthy" else GOOD
 
-    levels = Counter(level(row) for row in rows)
+    levels = [level(row) for row in rows]
+    care, bad = levels.count(CARE), levels.count(BAD)
     files, size = _sum(rows, "data_files"), _sum(rows, "mb")
     parts = [f"{many(rows, 'table')} with {_sum(rows, 'rows'):,} rows in {files:,} files ({size:,.1f} MB)"]
-    parts += [f"{many(levels[CARE], 'table')} need{'s' * (levels[CARE] == 1)} maintenance"] if levels[CARE] else []
-    parts += [f"{many(levels[BAD], 'table')} cannot be looked at"] if levels[BAD] else []
+    parts += [f"{many(care, 'table')} need{'s' * (care == 1)} maintenance"] if care else []
+    parts += [f"{many(bad, 'table')} cannot be looked at"] if bad else []
     pending = _sum(rows, "pending")
     parts += [f"{many(pending, 'file')} pending"] if pending else []
-    return Summary(next((x for x in (BAD, CARE) if levels[x]), GOOD), "; ".join(parts), rows, columns, level)
+    return Summary(_worst(levels, GOOD), "; ".join(parts), rows, columns, levels)
 
 
 def difference(found: Changed) -> Summary:
@@ -337,8 +337,8 @@ def sentence(text: str, rows: Sequence[dict[str, Any]] | Grid = (), *columns: st
 
 def stage(found: Stage) -> Summary:
     """Show one stage of a batch, a load or maintenance: its sentence, and rows of which the bad ones are marked."""
-    level = CARE if found.failed else STILL
-    return Summary(level, found.sentence, found.rows, (), lambda row: BAD if "bad row" in row else STILL)
+    levels = [BAD if "bad row" in row else STILL for row in found.rows]
+    return Summary(CARE if found.failed else STILL, found.sentence, found.rows, (), levels)
 
 
 def as_of(found: AsOf) -> Summary:
@@ -347,12 +347,10 @@ def as_of(found: AsOf) -> Summary:
     def level(row: dict[str, Any]) -> str:
         return BAD if row.get("snapshot") is None else CARE if row["unsure"] else GOOD
 
-    levels = Counter(level(row) for row in found.rows)
-    parts = [f"{many(levels[GOOD], 'table')} known exactly"] if levels[GOOD] else []
-    parts += [f"{many(levels[CARE], 'table')} with something unknown"] if levels[CARE] else []
-    parts += [f"{many(levels[BAD], 'table')} cannot be shown"] if levels[BAD] else []
-    worst = next((x for x in (BAD, CARE) if levels[x]), GOOD)
-    return Summary(worst, f"as of {found.when}: " + "; ".join(parts), found.rows, (), level)
+    levels = [level(row) for row in found.rows]
+    words = {GOOD: "known exactly", CARE: "with something unknown", BAD: "cannot be shown"}
+    parts = [f"{many(levels.count(of), 'table')} {word}" for of, word in words.items() if of in levels]
+    return Summary(_worst(levels, GOOD), f"as of {found.when}: {'; '.join(parts)}", found.rows, (), levels)
 
 
 class Statements:
@@ -389,12 +387,11 @@ def warehouses(rows: Sequence[dict[str, Any]], *columns: str, env: str = "") -> 
     if not rows:
         how = f"no warehouse is declared: to have one, add a section `warehouses` to params/{env}.yml, as params/README.md shows"
         return Summary(STILL, how if env else "nothing to do", [])
-    levels, words = Counter(map(level, rows)), Counter(r["status"].split(":")[0] for r in rows if "status" in r)
+    levels, words = [level(r) for r in rows], Counter(r["status"].split(":")[0] for r in rows if "status" in r)
     names = len({r["warehouse"] for r in rows})
     text = "; ".join([many(names, "warehouse"), *(f"{n} {word}" for word, n in words.items())])
-    worst = next((x for x in (BAD, CARE) if levels[x]), GOOD)
     used = [c for c in columns if any(row.get(c) not in (None, "") for row in rows)]
-    return Summary(worst, text, [dict.fromkeys(used) | row for row in rows], used, level)
+    return Summary(_worst(levels, GOOD), text, [dict.fromkeys(used) | row for row in rows], used, levels)
 
 
 class NotebookResult:

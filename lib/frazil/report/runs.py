@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 import time
@@ -11,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from frazil.config.private_files import replace
 from frazil.config.processes import host, is_running
 from frazil.errors import many, safe, safe_facts
 from frazil.report.render import loader, render
@@ -104,14 +104,10 @@ def restored(tables: dict[str, dict[str, Any]]) -> str:
 
 
 def write(folder: Path, **facts: Any) -> dict[str, Any]:
-    """Add facts to a run's `run.json`, by replacing the file, and return all facts."""
-    file = folder / FILE
-    known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    known |= safe_facts(facts)
-    new = folder / f".{FILE}"
-    new.write_text(json.dumps(known, indent=1, default=str), encoding="utf-8")
-    os.replace(new, file)
-    return known
+    """Write the facts of a run into its folder and return them as they are shown."""
+    shown = safe_facts(facts)
+    replace(folder / FILE, json.dumps(shown, indent=1, default=str))
+    return shown
 
 
 def new_folder(home: Path, name: str) -> Path:
@@ -143,6 +139,7 @@ def record(home: Path, section: str, facts: dict[str, Any], env: str, began: flo
             rows=applied_rows(tables),
             by="a kernel",
         )
+        retain(home)
         write_index(home)
 
 
@@ -176,10 +173,9 @@ def read(folder: Path) -> list[dict[str, Any]]:
     for file in folder.glob(f"*/{FILE}"):
         run = json.loads(file.read_text(encoding="utf-8"))
         if run["outcome"] == "running" and not is_running(run.get("host", host()), run["pid"], run["began"]):
-            killed = {"outcome": "failed", "cause": "the process was killed"}
-            run |= killed
+            run |= {"outcome": "failed", "cause": "the process was killed"}
             with suppress(OSError):  # full or read-only
-                write(file.parent, **killed)
+                write(file.parent, **run)
         found.append({**run, "folder": file.parent})
     return sorted(found, key=lambda r: (r["began"], r["folder"].name), reverse=True)
 
@@ -194,10 +190,8 @@ def retain(folder: Path, keep: int = KEPT) -> list[Path]:
 
 def write_index(folder: Path) -> Path:
     """Write `index.html` over all runs of an environment: links, outcome, duration, rows, the worst latency."""
-    page, new = folder / "index.html", folder / f".index.{os.getpid()}"
-    runs = [_row(run) for run in read(folder)]
-    new.write_text(render("runs.html.j2", environment=safe(folder.name), runs=runs), encoding="utf-8")
-    os.replace(new, page)
+    page, rows = folder / "index.html", [_row(run) for run in read(folder)]
+    replace(page, render("runs.html.j2", environment=safe(folder.name), runs=rows))
     return page
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from frazil.config.environment_file import find_params
 from frazil.config.query_engines import DUCKDB_SETTING
-from frazil.config.settings import find_params
 from frazil.config.sql import quoted, standard_literal
 from frazil.config.warehouses import Warehouse
 from frazil.warehouses.family import LakeTable, Made, metadata_in, namespace_of, no_files
