@@ -10,7 +10,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from frazil.config.spec import TableSpec
@@ -213,9 +212,9 @@ class _Applying:
         return self._counts(stats, tally.rows, done, read_at)
 
     def _commit_appended(self, written: Written, stats: dict[str, Any]) -> Commit:
-        bad, book = written.tally.bad, self.book
+        book = self.book
         facts = _with_lane(self._facts(stats, written.tally.rows), "append", "the table keeps every change")
-        of_batch = OfBatch(bad.count, self._records(facts, bad, written.files))
+        of_batch = OfBatch(written.tally.bad, written.files)
 
         def write(branch: str, properties: dict[str, str]) -> None:
             load_files.put(book.spark, branch, written, properties)
@@ -301,7 +300,7 @@ class _Applying:
         def frame() -> DataFrame:
             return found.frame if found.frame is not None else collapsed_batch.frame_of(book.spark, found.rows, spec)
 
-        of_batch = OfBatch(found.bad.count, self._records(facts, found.bad, found.files), frame)
+        of_batch = OfBatch(found.bad, found.files, frame)
         rows = RowsToMerge(frame, why, found.bounds)
         with quarantine.quarantined_with_commit(book, spec, self.base, facts, of_batch) as with_quarantine:
             if lane == "merge":
@@ -349,13 +348,6 @@ class _Applying:
         """Raise an error unless the files are as listed, and the bad rows among `count` may be quarantined."""
         self.batch.require_unchanged()
         quarantine.admit_rows(self.book, self.spec, bad, count, files)
-
-    def _records(self, facts: Facts, bad: BadRows, files: Sequence[FileToRead]) -> Callable[[], DataFrame]:
-        """Return a function that returns the quarantine's records of the batch's bad rows."""
-        from frazil.engine.quarantine_records import RecordOf, record_frame
-
-        common = RecordOf(self.spec, facts.position.batch, self.base.sequence)
-        return partial(record_frame, self.book.spark, bad, files, common)
 
     def _facts(self, stats: dict[str, Any], keys: int) -> Facts:
         """Return the new position, and a summary with counts and a sketch of source commit times.

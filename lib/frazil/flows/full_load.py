@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
@@ -25,7 +23,6 @@ from frazil.dms.position import (
 )
 from frazil.engine import load_files as engine
 from frazil.engine.load_files import FilesToWrite
-from frazil.engine.quarantine_records import RecordOf, record_frame
 from frazil.engine.read_files import files_of_keys, plan_files
 from frazil.engine.write_rows import Written
 from frazil.errors import LOAD_AGAIN, FrazilError, many
@@ -37,7 +34,6 @@ from frazil.flows.source_catalog import follow_source
 from frazil.flows.tasks_or_driver import digests_of, in_tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
-from frazil.lake.commit import Commit
 from frazil.lake.stored_state import Update, remember_same
 from frazil.lake.table_checks import COLUMNS, OtherWriterError, duplicates
 from frazil.lake.tables import LOAD, RolledBackError, TableError, TableState, columns_of, load_of, read_table_state
@@ -145,8 +141,11 @@ def apply_load(
     book.check_files(spec, there)
     size = sum(o.size for o in there.loads) / 1e6
     book.progress(f"{spec.source}: {action} of {many(there.loads, 'file')}, {size:.1f} MB")
+    shaped = follow(book, spec, base, there.loads, LOAD_PHASE)
+    load = _Load(book, shaped.spec, there, shaped.on(base), action)
+    load.expected = gate.rows(spec.source) if gate else None
     try:
-        return _load(book, spec, there, base, action, gate)
+        return load.run()
     except _RowsLackError as e:
         return TableResult(spec.source, "waiting", str(e))
 
@@ -186,19 +185,6 @@ def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[Table
     return base, there, verdict(there, base.position, policy)
 
 
-def _load(
-    book: Workbook, spec: TableSpec, there: TableObjects, base: TableState, action: str, gate: LoadGate | None
-) -> TableResult:
-    files = list(there.loads)
-    shaped = follow(book, spec, base, files, LOAD_PHASE)
-    load = _Load(book, shaped.spec, there, shaped.on(base), action)
-    load.expected = gate.rows(spec.source) if gate else None
-    done, bad = load.run()
-    word = {"load": "loaded", "reload": "reloaded", "replay": "replayed"}[action]
-    counts = {"rows": done.count("added-records"), **({"quarantined": bad} if bad else {})}
-    return TableResult(spec.source, word, "", counts=counts)
-
-
 class _Load:
     """One load of one table."""
 
@@ -211,19 +197,31 @@ class _Load:
         self.expected: int | None = None
         """How many rows DMS loaded, if that is known."""
 
-    def run(self) -> tuple[Commit, int]:
-        """Write the rows of the files and commit them; return the commit and the number of bad rows."""
-        book, spec = self.book, self.spec
-        written = self._write(jvm.load_table(book.spark, self.name))
-        tally = written.tally
+    def run(self) -> TableResult:
+        """Write the rows of the files and commit them, with the position, the applied files and the quarantine."""
+        book, spec, base, there = self.book, self.spec, self.base, self.there
+        written, replay = self._write(jvm.load_table(book.spark, self.name)), self.action == "replay"
 
-        def put(branch: str, properties: dict[str, str]) -> None:
+        def write(branch: str, properties: dict[str, str]) -> None:
             engine.put(book.spark, branch, written, properties, replace=self.action != "load")
             self.watch.require_unchanged()
+            if spec.key and (twice := duplicates(book.spark.table(branch), list(spec.key), 3)):
+                raise _explain_duplicates(book, spec, self.files, twice)
+            kept.load(self.position.last or base.position.last, there, self.watch.contents(), replay)
+            applied.update(kept.properties)
 
-        common = RecordOf(spec, self.position.batch, self.base.sequence, LOAD_PHASE)
-        records = partial(record_frame, book.spark, tally.bad, written.files, common)
-        return self._commit(put, OfBatch(tally.bad.count, records, is_load=True)), tally.bad.count
+        applied = {LOAD: load_as_json(there), COLUMNS: columns_of(book.spark, self.name)}
+        table, files = jvm.load_table(book.spark, self.name), (*there.loads, *there.changes)
+        awaited = base.record.awaited if replay else ()
+        kept = Update(table, base.record, self.position.batch, files, awaited)
+        facts, bad = commit.Facts(self.position, self._summary(), applied), written.tally.bad
+        of_batch = OfBatch(bad, written.files, is_load=True)
+        with quarantine.quarantined_with_commit(book, spec, base, facts, of_batch) as with_quarantine:
+            done = commit.commit_batch(book.spark, self.name, base, with_quarantine, write)
+        kept.done()
+        word = {"load": "loaded", "reload": "reloaded", "replay": "replayed"}[self.action]
+        counts = {"rows": done.count("added-records"), **({"quarantined": bad.count} if bad.count else {})}
+        return TableResult(spec.source, word, "", counts=counts)
 
     def _write(self, table: JavaTable) -> Written:
         """Return the data files of the good rows; raise BadRowError unless the others may be quarantined."""
@@ -250,28 +248,6 @@ class _Load:
             engine.delete_written(table, written)
             raise
         return written
-
-    def _commit(self, put: Callable[[str, dict[str, str]], None], of_batch: OfBatch) -> Commit:
-        """Commit what `put(branch, properties)` writes, with the position, the applied files and the quarantine."""
-        book, spec, base, there = self.book, self.spec, self.base, self.there
-        replay = self.action == "replay"
-
-        def write(branch: str, properties: dict[str, str]) -> None:
-            put(branch, properties)
-            if spec.key and (twice := duplicates(book.spark.table(branch), list(spec.key), 3)):
-                raise _explain_duplicates(book, spec, self.files, twice)
-            kept.load(self.position.last or base.position.last, there, self.watch.contents(), replay)
-            applied.update(kept.properties)
-
-        applied = {LOAD: load_as_json(there), COLUMNS: columns_of(book.spark, self.name)}
-        table, files = jvm.load_table(book.spark, self.name), (*there.loads, *there.changes)
-        awaited = base.record.awaited if replay else ()
-        kept = Update(table, base.record, self.position.batch, files, awaited)
-        facts = commit.Facts(self.position, self._summary(), applied)
-        with quarantine.quarantined_with_commit(book, spec, base, facts, of_batch) as with_quarantine:
-            done = commit.commit_batch(book.spark, self.name, base, with_quarantine, write)
-        kept.done()
-        return done
 
     def _summary(self) -> dict[str, str]:
         counts = {"files": len(self.files), "bytes": sum(f.size for f in self.files), "began": self.began_ms}

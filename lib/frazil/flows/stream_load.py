@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from frazil.config.settings import ParameterError
 from frazil.config.spec import TableSpec
 from frazil.dms.control_records import CREATE
-from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
+from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.load_gate import load_gate
 from frazil.dms.position import NO_LOAD, STREAM_LOAD, Position
 from frazil.dms.stream_source import ARRIVED, Offsets, StreamRead, max_offsets, min_offsets, recreated, stream_name
 from frazil.engine.collapsed_batch import Collapsed, Wanted, frame_of
 from frazil.engine.message_blocks import Around
-from frazil.engine.quarantine_records import RecordOf, record_frame
 from frazil.errors import many
 from frazil.flows import quarantine
 from frazil.flows.new_tables import handle_new_tables
@@ -260,11 +258,10 @@ class _Load:
             def write(branch: str, properties: dict[str, str]) -> None:
                 merge.replace_rows(self.book.spark, branch, rows, properties, empty_first=again)
 
-            of = RecordOf(spec, position.batch, base.sequence, LOAD_PHASE)
-            records = partial(record_frame, self.book.spark, found.bad, found.files, of)
             name = self.book.name(spec)
             own = {COLUMNS: columns_of(self.book.spark, name)}
-            facts, of_batch = commit.Facts(position, {"frazil.kind": "load"}, own), OfBatch(bad, records, is_load=True)
+            facts = commit.Facts(position, {"frazil.kind": "load"}, own)
+            of_batch = OfBatch(found.bad, found.files, is_load=True)
             with quarantine.quarantined_with_commit(self.book, spec, base, facts, of_batch) as with_quarantine:
                 done = commit.commit_batch(self.book.spark, name, base, with_quarantine, write)
         finally:
