@@ -80,7 +80,9 @@ def _each(book: Workbook, of: Callable[[Warehouse, list[LakeTable]], list[dict[s
     rows: list[dict[str, Any]] = []
     for w in declared(book.settings).values():
         try:
-            found = of(w, tables_of(book, w))
+            if not (tables := tables_of(book, w)):
+                raise WarehouseError("none of its tables is in the lake", "run 00_setup first")
+            found = of(w, tables)
         except FrazilError as e:
             found = [{"status": "failed", "why": f"{e.problem}; {e.cure}"}]
         rows += [{"warehouse": w.name, **row} for row in found]
