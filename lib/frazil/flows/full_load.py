@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.dms.file_checks import FileWatch, require_one_load
@@ -22,16 +21,15 @@ from frazil.dms.position import (
     require_same_load,
 )
 from frazil.engine import load_files as engine
-from frazil.engine.load_files import FilesToWrite
 from frazil.engine.read_files import files_of_keys, plan_files
-from frazil.engine.write_rows import Written
 from frazil.errors import LOAD_AGAIN, FrazilError, many
 from frazil.flows import quarantine
+from frazil.flows.apply import write_files
 from frazil.flows.quarantine import OfBatch
 from frazil.flows.schema_changes import follow, require_first_files
 from frazil.flows.served import refreshing
 from frazil.flows.source_catalog import follow_source
-from frazil.flows.tasks_or_driver import digests_of, in_tasks_or_here
+from frazil.flows.tasks_or_driver import digests_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
 from frazil.lake.stored_state import Update, remember_same
@@ -39,10 +37,6 @@ from frazil.lake.table_checks import COLUMNS, OtherWriterError, duplicates
 from frazil.lake.tables import LOAD, RolledBackError, TableError, TableState, columns_of, load_of, read_table_state
 from frazil.results import TableResult
 from frazil.source.applied_files import key_of
-
-if TYPE_CHECKING:
-    from frazil.lake.jvm import JavaTable
-
 
 EMPTY = "no load files yet: counts as empty; its changes are applied as they come"
 
@@ -200,11 +194,13 @@ class _Load:
     def run(self) -> TableResult:
         """Write the rows of the files and commit them, with the position, the applied files and the quarantine."""
         book, spec, base, there = self.book, self.spec, self.base, self.there
-        written, replay = self._write(jvm.load_table(book.spark, self.name)), self.action == "replay"
+        written = write_files(book, spec, self.watch, LOAD_PHASE, self._require_rows)
+        replay = self.action == "replay"
 
         def write(branch: str, properties: dict[str, str]) -> None:
             engine.put(book.spark, branch, written, properties, replace=self.action != "load")
-            self.watch.require_unchanged()
+            if written.frame is not None:  # Spark has read the files again
+                self.watch.require_unchanged()
             if spec.key and (twice := duplicates(book.spark.table(branch), list(spec.key), 3)):
                 raise _explain_duplicates(book, spec, self.files, twice)
             kept.load(self.position.last or base.position.last, there, self.watch.contents(), replay)
@@ -223,31 +219,9 @@ class _Load:
         counts = {"rows": done.count("added-records"), **({"quarantined": bad.count} if bad.count else {})}
         return TableResult(spec.source, word, "", counts=counts)
 
-    def _write(self, table: JavaTable) -> Written:
-        """Return the data files of the good rows; raise BadRowError unless the others may be quarantined."""
-        book, spec = self.book, self.spec
-        kept = quarantine.most_kept(book, spec)
-
-        def read(here: bool) -> Written:
-            given = FilesToWrite(book.source_table(spec), self.files, LOAD_PHASE, kept, here)
-            return engine.write_data_files(book.spark, table, given)
-
-        try:
-            written = in_tasks_or_here(book, spec, read)
-        except FrazilError:
-            self.watch.require_unchanged()  # a file that is still being written may be anything
-            raise
-        tally = written.tally
-        try:
-            if tally.bad.count:
-                self.watch.require_unchanged()
-            if self.expected not in (None, tally.rows + tally.bad.count):
-                raise _RowsLackError(f"{tally.rows + tally.bad.count:,} rows are there, of {self.expected:,} by DMS")
-            quarantine.admit_rows(book, spec, tally.bad, tally.rows + tally.bad.count, written.files)
-        except (FrazilError, _RowsLackError):
-            engine.delete_written(table, written)
-            raise
-        return written
+    def _require_rows(self, rows: int) -> None:
+        if self.expected not in (None, rows):
+            raise _RowsLackError(f"{rows:,} rows are there, of {self.expected:,} by DMS")
 
     def _summary(self) -> dict[str, str]:
         counts = {"files": len(self.files), "bytes": sum(f.size for f in self.files), "began": self.began_ms}
