@@ -125,6 +125,15 @@ def test_two_states_are_compared(book, module_world):
     assert by_time.counts == {"inserted": 1, "updated": 2, "deleted": 0}
 
 
+def test_columns_may_have_the_names_that_a_comparison_uses(new_world):
+    w = new_world().table("t", "old INT8", "change WSTRING(9)", key="old").load("t", (1, "a"), (2, "b")).loaded()
+    w.changes("t", U(1, "A"), D(2)).merged()
+    found = explore.difference(w.book(ExploreSettings), "public.t", "recent", "newest")
+    assert {(r["change"], r["old"], r["column"], r["before"], r["after"]) for r in found.sample} == {
+        ("updated", 1, "change", "a", "A"), ("deleted", 2, "(whole row)", "change=b", None),
+    }  # fmt: skip
+
+
 def test_a_time_of_the_source_chooses_what_was_committed_by_then(book, monkeypatch):
     def shown(when, table="public.t"):
         found = explore.as_of(book, when)

@@ -115,6 +115,15 @@ def test_the_overview_says_how_a_commit_is_seen_and_names_tables_that_a_warehous
     }
 
 
+def test_a_warehouse_is_shown_before_any_of_its_tables_is_in_the_lake(tmp_path, monkeypatch):
+    world = WarehouseWorld(tmp_path, monkeypatch, duck=DUCK)
+    for table in ("orders", "items"):
+        world.catalog.drop_table(f"shop.{table}")
+    book = book_of()
+    row = {"warehouse": "duck", "status": "failed", "why": "none of its tables is in the lake; run 00_setup first"}
+    assert [warehouses.overview(book), warehouses.set_up(book, False), warehouses.looks(book, True)] == [[row]] * 3
+
+
 def test_without_warehouses_the_notebook_says_in_one_line_what_to_do(tmp_path, monkeypatch):
     WarehouseWorld(tmp_path, monkeypatch)
     book = book_of()

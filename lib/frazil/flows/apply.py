@@ -10,12 +10,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
-from frazil.core.bad_rows import BadRows
 from frazil.core.latest_per_key import has_numbers
 from frazil.core.time_sql import driver_rows
 from frazil.dms.aws_json import EndpointError
@@ -26,7 +24,6 @@ from frazil.dms.position import Position, after_changes
 from frazil.engine import collapsed_batch, load_files, small_batch
 from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.engine.load_files import FilesToWrite, write_data_files
-from frazil.engine.read_files import FileToRead
 from frazil.engine.write_rows import Written
 from frazil.errors import FrazilError, many
 from frazil.flows import quarantine
@@ -42,13 +39,12 @@ from frazil.report import latency
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from frazil.lake.jvm import JavaTable
-
 
 class Batch(ABC):
     """Changes that are applied together."""
 
     files: tuple[DmsObject, ...] = ()
+    watch: FileWatch | None = None
 
     @property
     @abstractmethod
@@ -68,9 +64,10 @@ class Batch(ABC):
     def collapse(self, wanted: Wanted) -> Collapsed:
         """Return the last change per key. Without a key: the net copies of each row, or each change of messages as a row."""
 
-    @abstractmethod
     def require_unchanged(self) -> None:
-        """Raise SourceError for a file that has changed since it was listed."""
+        """Raise SourceError for a file that has changed since it was listed; messages never change."""
+        if self.watch:
+            self.watch.require_unchanged()
 
     def record(self, batch: str) -> dict[str, str]:
         """Return the properties that record which files the batch of this id applied."""
@@ -107,18 +104,6 @@ class FileBatch(Batch):
         from frazil.engine import large_batch
 
         return large_batch.collapse_files(self.book.spark, table, self.files, wanted)
-
-    def write_rows(self, table: JavaTable, most_bad: int, in_process: bool) -> Written:
-        """Write each change as a row into data files of the table.
-
-        `most_bad`: how many bad rows of each file are kept. `in_process`: this process reads the files in any case.
-        """
-        files = FilesToWrite(self.book.source_table(self.spec), self.files, CHANGE_PHASE, most_bad, in_process)
-        return write_data_files(self.book.spark, table, files)
-
-    def require_unchanged(self) -> None:
-        """Raise SourceError for a file that has changed since it was listed."""
-        self.watch.require_unchanged()
 
     def record(self, batch: str) -> dict[str, str]:
         """Return the properties that record which files the batch of this id applied."""
@@ -161,7 +146,6 @@ def take_batch(pending: list[DmsObject], max_bytes: int, max_files: int) -> list
     return taken
 
 
-Read = TypeVar("Read")
 TOO_MANY_ROWS = "its rows are more than spark.driver.maxResultSize"
 
 
@@ -188,40 +172,58 @@ def apply_batch(
     return done
 
 
+def write_files(
+    book: Workbook, spec: TableSpec, watch: FileWatch, phase: int, require: Callable[[int], None] = lambda rows: None
+) -> Written:
+    """Write the good rows of files to data files of their table; raise an error unless the others may be quarantined.
+
+    Raise it also if a file is not as listed. `require` raises an error for a number of rows that is not the expected one.
+    """
+    table, most_bad = jvm.load_table(book.spark, book.name(spec)), quarantine.most_kept(book, spec)
+
+    def read(here: bool) -> Written:
+        files = FilesToWrite(book.source_table(spec), watch.files, phase, most_bad, here)
+        return write_data_files(book.spark, table, files)
+
+    try:
+        written = in_tasks_or_here(book, spec, read)
+    except FrazilError:
+        watch.require_unchanged()  # a file that is still being written may be anything
+        raise
+    bad, rows = written.tally.bad, written.tally.rows + written.tally.bad.count
+    try:
+        watch.require_unchanged()
+        require(rows)
+        quarantine.admit_rows(book, spec, bad, rows, written.files)
+    except Exception:
+        load_files.delete_written(table, written)
+        raise
+    return written
+
+
 class _Applying:
     """One batch on its way into its table."""
 
     def __init__(self, book: Workbook, spec: TableSpec, base: TableState, batch: Batch):
         self.book, self.spec, self.base, self.batch = book, spec, base, batch
         self.name, self.picked_up = book.name(spec), time.time()
-        self.most_bad = quarantine.most_kept(book, spec)
 
     # --- tables that keep every change
 
     def append_rows(self, batch: FileBatch) -> tuple[dict[str, int], dict[str, float]]:
         """Add every change of change files as a row."""
-        table = jvm.load_table(self.book.spark, self.name)
-        written = self._read(lambda here: batch.write_rows(table, self.most_bad, here))
-        tally = written.tally
-        try:
-            self._admit(tally.bad, tally.rows + tally.bad.count, written.files)
-        except FrazilError:
-            load_files.delete_written(table, written)
-            raise
-        stats, read_at = latency.picked_up(tally.seen(latency.QUANTILES), self.picked_up), time.time()
-        done = self._commit_appended(written, stats)
-        return self._counts(stats, tally.rows, done, read_at)
-
-    def _commit_appended(self, written: Written, stats: dict[str, Any]) -> Commit:
-        bad, book = written.tally.bad, self.book
-        facts = _with_lane(self._facts(stats, written.tally.rows), "append", "the table keeps every change")
-        of_batch = OfBatch(bad.count, self._records(facts, bad, written.files))
+        book, written = self.book, write_files(self.book, self.spec, batch.watch, CHANGE_PHASE)
+        rows = written.tally.rows
+        stats, read_at = latency.picked_up(written.tally.seen(latency.QUANTILES), self.picked_up), time.time()
+        facts = _with_lane(self._facts(stats, rows), "append", "the table keeps every change")
 
         def write(branch: str, properties: dict[str, str]) -> None:
             load_files.put(book.spark, branch, written, properties)
 
+        of_batch = OfBatch(written.tally.bad, written.files)
         with quarantine.quarantined_with_commit(book, self.spec, self.base, facts, of_batch) as with_quarantine:
-            return commit.commit_batch(book.spark, self.name, self.base, with_quarantine, write)
+            done = commit.commit_batch(book.spark, self.name, self.base, with_quarantine, write)
+        return self._counts(stats, rows, done, read_at)
 
     # --- tables that keep the last change per key, or count equal rows
 
@@ -230,7 +232,8 @@ class _Applying:
         lane, why = self._lane(why_large)
         found = self._collapsed(in_driver=lane == "rowdelta")
         try:
-            self._admit(found.bad, found.seen["changes"], found.files)
+            self.batch.require_unchanged()
+            quarantine.admit_rows(self.book, self.spec, found.bad, found.seen["changes"], found.files)
             if found.seen["passed"]:
                 self._require_free(found)
             return self._commit_collapsed(found, lane, why)
@@ -267,11 +270,9 @@ class _Applying:
         book, spec = self.book, self.spec
         waits = quarantine.still_waiting(book, spec, self.base) is not None
         places = waits or quarantine.quarantines_bad_rows(book, spec)[0]
-        wanted = Wanted(latency.QUANTILES, in_driver, places, self.most_bad)
+        wanted = Wanted(latency.QUANTILES, in_driver, places, quarantine.most_kept(book, spec))
         try:
-            return self._read(lambda here: self.batch.collapse(replace(wanted, in_process=here)))
-        except FrazilError:
-            raise
+            return in_tasks_or_here(book, spec, lambda here: self.batch.collapse(replace(wanted, in_process=here)))
         except Exception as error:
             if in_driver and "spark.driver.maxResultSize" in str(error):
                 raise _TooManyRowsError from None
@@ -301,7 +302,7 @@ class _Applying:
         def frame() -> DataFrame:
             return found.frame if found.frame is not None else collapsed_batch.frame_of(book.spark, found.rows, spec)
 
-        of_batch = OfBatch(found.bad.count, self._records(facts, found.bad, found.files), frame)
+        of_batch = OfBatch(found.bad, found.files, frame)
         rows = RowsToMerge(frame, why, found.bounds)
         with quarantine.quarantined_with_commit(book, spec, self.base, facts, of_batch) as with_quarantine:
             if lane == "merge":
@@ -334,28 +335,6 @@ class _Applying:
         lane = book.lanes.row_delta(self.name, spec)
         rows = lane.with_partition_values(small_batch.for_row_delta(found.rows, spec))
         return lane.apply(self.base, rows, facts)
-
-    # --- what both need
-
-    def _read(self, read: Callable[[bool], Read]) -> Read:
-        """Return what `read(in this process)` reads of the batch; a file that is still being written may be anything."""
-        try:
-            return in_tasks_or_here(self.book, self.spec, read)
-        except FrazilError:
-            self.batch.require_unchanged()
-            raise
-
-    def _admit(self, bad: BadRows, count: int, files: Sequence[FileToRead]) -> None:
-        """Raise an error unless the files are as listed, and the bad rows among `count` may be quarantined."""
-        self.batch.require_unchanged()
-        quarantine.admit_rows(self.book, self.spec, bad, count, files)
-
-    def _records(self, facts: Facts, bad: BadRows, files: Sequence[FileToRead]) -> Callable[[], DataFrame]:
-        """Return a function that returns the quarantine's records of the batch's bad rows."""
-        from frazil.engine.quarantine_records import RecordOf, record_frame
-
-        common = RecordOf(self.spec, facts.position.batch, self.base.sequence)
-        return partial(record_frame, self.book.spark, bad, files, common)
 
     def _facts(self, stats: dict[str, Any], keys: int) -> Facts:
         """Return the new position, and a summary with counts and a sketch of source commit times.

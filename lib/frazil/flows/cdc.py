@@ -66,8 +66,10 @@ def run(book: Workbook) -> list[TableResult]:
         return [TableResult(table, facts["status"], facts.get("note", "nothing new")) for table, facts in still.items()]
     follow_source(book)
 
+    live = LiveStatus(book.progress) if book.settings.run_for_s else None
+
     def report(so_far: TableResult, text: str) -> None:
-        if book.settings.run_for_s:
+        if live:
             show(live, so_far)
         else:
             book.progress(text)
@@ -75,18 +77,15 @@ def run(book: Workbook) -> list[TableResult]:
     def work(spec: TableSpec) -> TableResult:
         return _one_pass(book, spec, total[spec.source].counts.get("batches", 0), report)
 
-    if not book.settings.run_for_s:
-        for result in book.each_table(work):
-            total[result.table].add(result)
-        book.lanes.save()
-        return list(total.values())
-    live = LiveStatus(book.progress)
-
-    def done(spec: TableSpec, result: TableResult) -> None:
-        total[spec.source].add(result)
+    def done(result: TableResult) -> None:
+        total[result.table].add(result)
         show(live, result)
 
-    process_continuously(book, work, done)
+    if live:
+        process_continuously(book, work, done)
+    else:
+        for result in book.each_table(work):
+            total[result.table].add(result)
     book.lanes.save()
     return list(total.values())
 

@@ -23,7 +23,7 @@ def show(live: LiveStatus, result: TableResult) -> None:
 
 
 def process_continuously(
-    book: Workbook, work: Callable[[TableSpec], TableResult], done: Callable[[TableSpec, TableResult], None]
+    book: Workbook, work: Callable[[TableSpec], TableResult], done: Callable[[TableResult], None]
 ) -> None:
     """Run `work` for each table every `trigger_s` seconds for `run_for_s` seconds, and pass each result to `done`.
 
@@ -53,7 +53,7 @@ def process_continuously(
                 failing = min(max(2 * pause[spec.source], 1.0), LONGEST_PAUSE_S)
                 pause[spec.source] = failing if result.failed else s.trigger_s
                 due[spec.source] = (time.monotonic() if result.failed else began) + pause[spec.source]
-                done(spec, result)
+                done(result)
                 applied = time.monotonic() if result.counts.get("batches") else applied
             over = book.stop.is_set() or time.monotonic() >= min(until, asleep(applied, s.idle_s))
 

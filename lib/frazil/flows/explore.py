@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import MaintenanceSettings
 from frazil.config.spec import TableSpec
-from frazil.config.sql import identifier
 from frazil.config.timestamps import clock, instant
 from frazil.core.time_sql import driver_rows
 from frazil.errors import FrazilError, many, nearest
 from frazil.flows.pending_work import pending_of
+from frazil.flows.reconcile import joined
 from frazil.flows.workbook import Workbook
 from frazil.lake import maintenance_actions, table_history
+from frazil.lake.kept_snapshots import read_kept_snapshots
 from frazil.lake.maintenance_actions import health
 from frazil.lake.table_history import Snapshot
 from frazil.lake.tables import TableState, read_table_state
@@ -104,9 +104,7 @@ def state(book: Workbook, table: str, text: str | int, by: str = "lake") -> Snap
     named = {"oldest": states[0], "recent": _recent(states), "newest": states[-1]}
     if text in named:
         return named[str(text)]
-    tags = {
-        r.name: r.snapshot_id for r in book.spark.sql(f"select name, snapshot_id from {book.name(spec)}.refs").collect()
-    }
+    tags = read_kept_snapshots(book.spark, book.name(spec)).tags
     wanted = tags.get(str(text)) or (int(text) if str(text).isdigit() and len(str(text)) > 14 else None)
     if wanted is not None:
         if found := next((s for s in states if s.id == wanted), None):
@@ -162,30 +160,16 @@ def difference(
 
     Only columns of both states are compared. The work is a join of the whole table with itself.
     """
-    from pyspark.sql import functions as F
-
     spec = spec_of(book, table)
     a, b = state(book, table, since, by), state(book, table, until, by)
     old, new = (table_history.read(book.spark, book.name(spec), s.id) for s in (a, b))
     if not spec.key:
         counts = {"inserted": new.exceptAll(old).count(), "updated": 0, "deleted": old.exceptAll(new).count()}
         return Changed(table, a, b, counts, [])
-    columns = [c for c in new.columns if c in old.columns and c not in spec.key]
-
-    def side(rows: DataFrame, name: str) -> DataFrame:
-        return rows.select(
-            *[identifier(k) for k in spec.key],
-            F.struct(F.lit(1).alias("_there"), *[identifier(c) for c in columns]).alias(name),
-        )
-
-    both = side(old, "old").join(side(new, "new"), list(spec.key), "full_outer")
-    equal = reduce(
-        lambda x, c: x & F.col(f"old.{identifier(c)}").eqNullSafe(F.col(f"new.{identifier(c)}")), columns, F.lit(True)
-    )
-    change = F.when(F.col("old").isNull(), "inserted").when(F.col("new").isNull(), "deleted").when(~equal, "updated")
-    marked = both.withColumn("change", change).where("change is not null").persist()
+    columns = [c for c in new.columns if c in old.columns]
+    marked = joined(old, new, spec.key, columns).where("change is not null").persist()
     found = {r[0]: r[1] for r in marked.groupBy("change").count().collect()}
-    some = marked.orderBy("change", *[identifier(k) for k in spec.key]).limit(show)
+    some = marked.orderBy("change", *[f"k{i}" for i in range(len(spec.key))]).limit(show)
     rows = driver_rows(some).collect() if found else []
     marked.unpersist()  # not after an interrupt, which has closed the connection that this call needs
     sample = [line for r in rows for line in _lines(r, spec.key, columns)]
@@ -194,11 +178,12 @@ def difference(
 
 def _lines(r: Row, key: Sequence[str], columns: list[str]) -> list[dict[str, Any]]:
     """Return a line for each value that differs in a row; one for a whole row that is new or gone."""
-    facts = {"change": r.change, **{k: r[k] for k in key}}
+    row, columns = r.new or r.old, [c for c in columns if c not in key]
+    facts = {"change": r.change, **{k: row[k] for k in key}}
     if r.change == "updated":
         changed = [c for c in columns if repr(r.old[c]) != repr(r.new[c])]
         return [{**facts, "column": c, "before": r.old[c], "after": r.new[c]} for c in changed]
-    values = ", ".join(f"{c}={(r.new or r.old)[c]}" for c in columns if (r.new or r.old)[c] is not None)
+    values = ", ".join(f"{c}={row[c]}" for c in columns if row[c] is not None)
     sides = (None, _start(values)) if r.new else (_start(values), None)
     return [{**facts, "column": "(whole row)", **dict(zip(("before", "after"), sides, strict=True))}]
 

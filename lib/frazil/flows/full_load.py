@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.dms.file_checks import FileWatch, require_one_load
@@ -24,29 +21,22 @@ from frazil.dms.position import (
     require_same_load,
 )
 from frazil.engine import load_files as engine
-from frazil.engine.load_files import FilesToWrite
-from frazil.engine.quarantine_records import RecordOf, record_frame
 from frazil.engine.read_files import files_of_keys, plan_files
-from frazil.engine.write_rows import Written
 from frazil.errors import LOAD_AGAIN, FrazilError, many
 from frazil.flows import quarantine
+from frazil.flows.apply import write_files
 from frazil.flows.quarantine import OfBatch
 from frazil.flows.schema_changes import follow, require_first_files
 from frazil.flows.served import refreshing
 from frazil.flows.source_catalog import follow_source
-from frazil.flows.tasks_or_driver import digests_of, in_tasks_or_here
+from frazil.flows.tasks_or_driver import digests_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
-from frazil.lake.commit import Commit
 from frazil.lake.stored_state import Update, remember_same
 from frazil.lake.table_checks import COLUMNS, OtherWriterError, duplicates
 from frazil.lake.tables import LOAD, RolledBackError, TableError, TableState, columns_of, load_of, read_table_state
 from frazil.results import TableResult
 from frazil.source.applied_files import key_of
-
-if TYPE_CHECKING:
-    from frazil.lake.jvm import JavaTable
-
 
 EMPTY = "no load files yet: counts as empty; its changes are applied as they come"
 
@@ -145,8 +135,11 @@ def apply_load(
     book.check_files(spec, there)
     size = sum(o.size for o in there.loads) / 1e6
     book.progress(f"{spec.source}: {action} of {many(there.loads, 'file')}, {size:.1f} MB")
+    shaped = follow(book, spec, base, there.loads, LOAD_PHASE)
+    load = _Load(book, shaped.spec, there, shaped.on(base), action)
+    load.expected = gate.rows(spec.source) if gate else None
     try:
-        return _load(book, spec, there, base, action, gate)
+        return load.run()
     except _RowsLackError as e:
         return TableResult(spec.source, "waiting", str(e))
 
@@ -186,19 +179,6 @@ def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[Table
     return base, there, verdict(there, base.position, policy)
 
 
-def _load(
-    book: Workbook, spec: TableSpec, there: TableObjects, base: TableState, action: str, gate: LoadGate | None
-) -> TableResult:
-    files = list(there.loads)
-    shaped = follow(book, spec, base, files, LOAD_PHASE)
-    load = _Load(book, shaped.spec, there, shaped.on(base), action)
-    load.expected = gate.rows(spec.source) if gate else None
-    done, bad = load.run()
-    word = {"load": "loaded", "reload": "reloaded", "replay": "replayed"}[action]
-    counts = {"rows": done.count("added-records"), **({"quarantined": bad} if bad else {})}
-    return TableResult(spec.source, word, "", counts=counts)
-
-
 class _Load:
     """One load of one table."""
 
@@ -211,53 +191,16 @@ class _Load:
         self.expected: int | None = None
         """How many rows DMS loaded, if that is known."""
 
-    def run(self) -> tuple[Commit, int]:
-        """Write the rows of the files and commit them; return the commit and the number of bad rows."""
-        book, spec = self.book, self.spec
-        written = self._write(jvm.load_table(book.spark, self.name))
-        tally = written.tally
-
-        def put(branch: str, properties: dict[str, str]) -> None:
-            engine.put(book.spark, branch, written, properties, replace=self.action != "load")
-            self.watch.require_unchanged()
-
-        common = RecordOf(spec, self.position.batch, self.base.sequence, LOAD_PHASE)
-        records = partial(record_frame, book.spark, tally.bad, written.files, common)
-        return self._commit(put, OfBatch(tally.bad.count, records, is_load=True)), tally.bad.count
-
-    def _write(self, table: JavaTable) -> Written:
-        """Return the data files of the good rows; raise BadRowError unless the others may be quarantined."""
-        book, spec = self.book, self.spec
-        kept = quarantine.most_kept(book, spec)
-
-        def read(here: bool) -> Written:
-            given = FilesToWrite(book.source_table(spec), self.files, LOAD_PHASE, kept, here)
-            return engine.write_data_files(book.spark, table, given)
-
-        try:
-            written = in_tasks_or_here(book, spec, read)
-        except FrazilError:
-            self.watch.require_unchanged()  # a file that is still being written may be anything
-            raise
-        tally = written.tally
-        try:
-            if tally.bad.count:
-                self.watch.require_unchanged()
-            if self.expected not in (None, tally.rows + tally.bad.count):
-                raise _RowsLackError(f"{tally.rows + tally.bad.count:,} rows are there, of {self.expected:,} by DMS")
-            quarantine.admit_rows(book, spec, tally.bad, tally.rows + tally.bad.count, written.files)
-        except (FrazilError, _RowsLackError):
-            engine.delete_written(table, written)
-            raise
-        return written
-
-    def _commit(self, put: Callable[[str, dict[str, str]], None], of_batch: OfBatch) -> Commit:
-        """Commit what `put(branch, properties)` writes, with the position, the applied files and the quarantine."""
+    def run(self) -> TableResult:
+        """Write the rows of the files and commit them, with the position, the applied files and the quarantine."""
         book, spec, base, there = self.book, self.spec, self.base, self.there
+        written = write_files(book, spec, self.watch, LOAD_PHASE, self._require_rows)
         replay = self.action == "replay"
 
         def write(branch: str, properties: dict[str, str]) -> None:
-            put(branch, properties)
+            engine.put(book.spark, branch, written, properties, replace=self.action != "load")
+            if written.frame is not None:  # Spark has read the files again
+                self.watch.require_unchanged()
             if spec.key and (twice := duplicates(book.spark.table(branch), list(spec.key), 3)):
                 raise _explain_duplicates(book, spec, self.files, twice)
             kept.load(self.position.last or base.position.last, there, self.watch.contents(), replay)
@@ -267,11 +210,18 @@ class _Load:
         table, files = jvm.load_table(book.spark, self.name), (*there.loads, *there.changes)
         awaited = base.record.awaited if replay else ()
         kept = Update(table, base.record, self.position.batch, files, awaited)
-        facts = commit.Facts(self.position, self._summary(), applied)
+        facts, bad = commit.Facts(self.position, self._summary(), applied), written.tally.bad
+        of_batch = OfBatch(bad, written.files, is_load=True)
         with quarantine.quarantined_with_commit(book, spec, base, facts, of_batch) as with_quarantine:
             done = commit.commit_batch(book.spark, self.name, base, with_quarantine, write)
         kept.done()
-        return done
+        word = {"load": "loaded", "reload": "reloaded", "replay": "replayed"}[self.action]
+        counts = {"rows": done.count("added-records"), **({"quarantined": bad.count} if bad.count else {})}
+        return TableResult(spec.source, word, "", counts=counts)
+
+    def _require_rows(self, rows: int) -> None:
+        if self.expected not in (None, rows):
+            raise _RowsLackError(f"{rows:,} rows are there, of {self.expected:,} by DMS")
 
     def _summary(self) -> dict[str, str]:
         counts = {"files": len(self.files), "bytes": sum(f.size for f in self.files), "began": self.began_ms}

@@ -24,9 +24,9 @@ def worst_latency(settings: Settings, since: float) -> float | None:
     """Return the longest time in seconds from source to lake of a change committed after `since`; None: no change."""
     try:
         book = Workbook(settings, lambda text: None)
-        catalog, worst = pyiceberg_catalog.open_catalog(settings), []
+        worst = []
         for spec in book.specs.values():
-            for at, summary in pyiceberg_catalog.commits(pyiceberg_catalog.get_table(catalog, spec.target), since):
+            for at, summary in pyiceberg_catalog.commits(pyiceberg_catalog.get_table(book.catalog, spec.target), since):
                 sketch = json.loads(summary.get("frazil.latency", "{}"))
                 if sketch.get("age"):
                     worst.append((at - sketch["picked_up"] + sketch["age"][-1]) / 1000)
@@ -42,18 +42,19 @@ def lateness(book: Workbook) -> list[dict[str, Any]]:
     is not late, however long its source has been idle. `problem` is why the state of a table is unknown, or that its
     load files changed; `cure` says what to do. `paused` is since when a table is paused; then nothing is counted.
     """
-    rows, catalog, retention = [], pyiceberg_catalog.open_catalog(book.settings), stream_retention(book)
+    rows, retention = [], stream_retention(book)
+    book.catalog  # noqa: B018  if the lake cannot be read, that is no table's problem
     for spec in book.specs.values():
+        row = {"table": spec.source, "pending": None, "lag_s": None, "problem": "", "cure": ""}
         try:
-            _, count, lag = state_of(book, catalog, spec, retention, same_load=True)
-            rows.append({"table": spec.source, "pending": count, "lag_s": round(lag, 1), "problem": "", "cure": ""})
+            _, row["pending"], row["lag_s"] = state_of(book, spec, retention, same_load=True)
         except UnreachableError:
             raise
         except PausedError as e:
-            still = {"table": spec.source, "pending": None, "lag_s": None, "problem": "", "cure": ""}
-            rows.append({**still, "paused": e.note})
+            row["paused"] = e.note
         except FrazilError as e:
-            rows.append({"table": spec.source, "pending": None, "lag_s": None, "problem": e.problem, "cure": e.cure})
+            row |= {"problem": e.problem, "cure": e.cure}
+        rows.append(row)
     return rows
 
 

@@ -114,13 +114,9 @@ def _snapshots(book: Workbook, names: list[str]) -> DataFrame | None:
         "parent_id": pa.array([s.parent for _, s in rows], pa.int64()),
         "committed_at": pa.array([s.committed_ms for _, s in rows], utc).cast(pa.timestamp("us", tz="UTC")),
         "operation": pa.array([s.operation for _, s in rows], pa.string()),
-        "summary": pa.array([_without_position(s.summary) for _, s in rows], texts),
+        "summary": pa.array([[(k, v) for k, v in s.summary.items() if k != POSITION] for _, s in rows], texts),
     }
     return of_arrow(book.spark, pa.table(columns))
-
-
-def _without_position(summary: dict[str, str]) -> list[tuple[str, str]]:
-    return [(k, v) for k, v in summary.items() if k != POSITION]
 
 
 def record(book: Workbook) -> None:

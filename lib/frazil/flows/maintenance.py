@@ -49,26 +49,20 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
     """Return one row per table and action: what should be done, why, and its cost. Nothing is changed."""
     if platform := maintenance_actions.managed_by(book.settings):
         return [{"table": "all", "action": "nothing", "why": f"maintained by {platform}", "cost": ""}]
-    rows = []
+    rows, ended = [], _ended(book)
     for spec in book.specs.values():
         try:
-            require_sound(book.spark, book.name(spec))
-            s = _settings(book, spec, say=True)
-            for a in maintenance_actions.plan(measure(book.spark, book.name(spec), s), s):
+            for a in _actions(book, spec, ended):
                 row = {"table": spec.source, **asdict(a)}
                 if a.action == "compact":
                     row["cost"] += f"; {_duration(book, spec)}"
                 if a.action == "remove orphan files":
-                    row["why"] += (
-                        f": {len(maintenance_actions.orphan_files(book.spark, book.name(spec), book.settings))} now"
-                    )
+                    orphans = maintenance_actions.orphan_files(book.spark, book.name(spec), book.settings)
+                    row["why"] += f": {len(orphans)} now"
                 rows.append(row)
         except FrazilError as e:
             rows.append({"table": spec.source, "action": f"cannot: {e.problem}", "why": e.cure, "cost": ""})
-    return rows + [
-        {"table": source, "action": PURGE, "why": why, "cost": f"rewrites files of {book.ops('quarantine')}"}
-        for source, why in _ended(book).items()
-    ]
+    return rows
 
 
 def _duration(book: Workbook, spec: TableSpec) -> str:
@@ -163,7 +157,9 @@ def _actions(book: Workbook, spec: TableSpec, ended: dict[str, str]) -> list[Act
     name, s = book.name(spec), _settings(book, spec, say=True)
     require_sound(book.spark, name)
     actions = maintenance_actions.plan(measure(book.spark, name, s), s)
-    return actions + ([Action(PURGE, ended[spec.source], "")] if spec.source in ended else [])
+    if spec.source in ended:
+        actions.append(Action(PURGE, ended[spec.source], f"rewrites files of {book.ops('quarantine')}"))
+    return actions
 
 
 def _planned(spec: TableSpec, actions: list[Action]) -> TableResult:

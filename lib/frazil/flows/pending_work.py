@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import UTC
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from frazil.config.spec import TableSpec
 from frazil.dms.file_columns import first_and_last, shapes
@@ -28,10 +26,6 @@ from frazil.lake.storage_errors import require_metadata
 from frazil.lake.table_pause import PAUSED, PausedError, paused_error
 from frazil.lake.tables import LOAD, TableState
 from frazil.source.file_names import moment
-
-if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
-
 
 NO_SPEC = "its folder has data and no spec, so nothing of it arrives: write a spec (see `frazil init`), or name it in without_spec"
 
@@ -63,11 +57,7 @@ def stream_retention(book: Workbook) -> Callable[[], Retention] | None:
 
 
 def state_of(
-    book: Workbook,
-    catalog: Catalog,
-    spec: TableSpec,
-    retention: Callable[[], Retention] | None,
-    same_load: bool = False,
+    book: Workbook, spec: TableSpec, retention: Callable[[], Retention] | None, same_load: bool = False
 ) -> tuple[Position, int, float]:
     """Return a table's position, how much is after it, and how long the oldest has waited.
 
@@ -77,7 +67,7 @@ def state_of(
     """
     spec.require_sound()
     require_metadata(book.settings, spec.target, depth=1)
-    table = pyiceberg_catalog.get_table(catalog, spec.target)
+    table = pyiceberg_catalog.get_table(book.catalog, spec.target)
     if why := table.properties.get(PAUSED):
         raise paused_error(why, spec.source)
     position = pyiceberg_catalog.position_of(table, book.name(spec))
@@ -98,14 +88,10 @@ def state_of(
     found = book.arrivals(spec, state, there)
     given_up = set(getattr(book.settings, "go_on_without", ())) & set(state.record.awaited)
     if (same or found.same or given_up) and not same_load:
-        raise UnsureError(f"{spec.source}: files are gone, or have another time", "the run records this")
+        raise FrazilError(f"{spec.source}: files are gone, or have another time", "the run records this")
     if same_load:
         _look_into(book, spec, () if position.loaded else there.loads, found.pending)
     return position, *_waits(found.pending)
-
-
-class UnsureError(FrazilError):
-    """Something that a run with Spark has to record, though nothing is pending."""
 
 
 def _look_into(book: Workbook, spec: TableSpec, loads: Sequence[DmsObject], changes: Sequence[DmsObject]) -> None:
@@ -143,16 +129,6 @@ def _waits(files: list[DmsObject]) -> tuple[int, float]:
     return len(files), round(max(0.0, time.time() - moment(files[0].name).replace(tzinfo=UTC).timestamp()), 1)
 
 
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Pause Python's garbage collection, which would scan all modules every few thousand listed files."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:
     """Return every table as a result row if nothing is pending after any position, else None.
 
@@ -166,10 +142,8 @@ def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:
     if book.stream and not book.stream.has_end_offsets:
         return None
     try:
-        catalog = pyiceberg_catalog.open_catalog(book.settings)
         retention = stream_retention(book)
-        with _no_collection():
-            found = {spec.source: _idle(book, catalog, spec, retention) for spec in book.specs.values()}
+        found = {spec.source: _idle(book, spec, retention) for spec in book.specs.values()}
     except UnreachableError:
         raise
     except FrazilError:
@@ -182,12 +156,10 @@ def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:
     return None if None in found.values() else found
 
 
-def _idle(
-    book: Workbook, catalog: Catalog, spec: TableSpec, retention: Callable[[], Retention] | None
-) -> dict[str, Any] | None:
+def _idle(book: Workbook, spec: TableSpec, retention: Callable[[], Retention] | None) -> dict[str, Any] | None:
     """Return the result row of a table for which nothing is pending, or which is paused; None for another."""
     try:
-        position, count, _ = state_of(book, catalog, spec, retention)
+        position, count, _ = state_of(book, spec, retention)
     except PausedError as e:
         return {"status": "paused", "position": "", "note": e.note}
     if count or not position.loaded:

@@ -33,6 +33,7 @@ from frazil.lake import jvm, tables
 from frazil.lake.lane_choice import Costs
 from frazil.lake.storage_errors import explained, require_metadata
 from frazil.lake.table_pause import PausedError
+from frazil.lake.tables import TableState
 from frazil.source.applied_files import AppliedFiles
 
 
@@ -116,7 +117,7 @@ def _row(
                 "action": "paused" if "note" in idle else "nothing new", "load": 0, "changes": 0, "batches": 0, "left": 0, "mb": 0.0, "about_s": 0.0,
                 "position": idle["position"], "schema": "", "impossible": _impossible(book, spec, False), "decision": "",
             }  # fmt: skip
-        return row | (_look_at_stream if book.stream else _look)(books, book, name, policy, samples)
+        return row | _look(books, book, name, policy, samples)
     except PausedError as e:
         return _noted(row, e.note) | {"action": "paused", "decision": ""}
     except FrazilError as e:
@@ -164,11 +165,13 @@ def _about_s(samples: Samples, table: str, kind: str, mb: float, batches: int) -
 
 def _look(books: list[Workbook], book: Workbook, table: str, on_changed_load: str, samples: Samples) -> dict[str, Any]:
     spec, loads = book.specs[table], books[0]
-    name, exists = book.name(spec), book.exists(spec)
-    base = tables.read_table_state(book.spark, name) if exists else None
+    name = book.name(spec)
+    base = tables.read_table_state(book.spark, name) if book.exists(spec) else None
     if base:
         base.require_not_paused(table)
     position = base.position if base else Position()
+    if book.stream:
+        return _look_at_stream(books, book, spec, base, samples)
     state = State(name, spec.source, position, base.stored if base else "", base.record if base else AppliedFiles())
     there, _ = with_known_loads(book.objects(spec), state)
     action = verdict(there, position, on_changed_load)
@@ -194,28 +197,54 @@ def _look(books: list[Workbook], book: Workbook, table: str, on_changed_load: st
         _about_s(samples, spec.source, "changes", changes_mb, len(batches)),
     ]
     doing = [
-        *([] if exists else ["create"]),
+        *([] if base else ["create"]),
         *([action] if action.startswith(("load ", "re", "not ")) or files else []),
         *(["apply changes"] if pending else []),
     ]
     if len(books) == 1 and isinstance(book.settings, CdcMergeSettings):
-        doing = _changes_only(exists, there, position, pending) or doing
-    return {
-        "action": ", then ".join(doing) or "nothing new",
-        **_how(book, spec, exists, max((sum(o.size for o in batch) / 1e6 for batch in batches), default=0)),
+        doing = _changes_only(there, base, pending) or doing
+    largest_mb = max((sum(o.size for o in batch) / 1e6 for batch in batches), default=0)
+    return _found(book, spec, base, ", then ".join(doing) or "nothing new", largest_mb) | {
         "load": len(files), "changes": len(taken), "batches": len(batches), "left": len(pending) - len(taken),
-        "mb": round(load_mb + changes_mb, 3),
-        "about_s": None if None in seconds else round(sum(seconds), 1), "position": position.place,
-        "schema": ", ".join(map(str, steps)),
-        "impossible": _impossible(book, spec, exists, pending[-1:]), "decision": "",
+        "mb": round(load_mb + changes_mb, 3), "about_s": None if None in seconds else round(sum(seconds), 1),
+        "schema": ", ".join(map(str, steps)), "impossible": _impossible(book, spec, base is not None, pending[-1:]),
     }  # fmt: skip
 
 
-def _changes_only(exists: bool, there: TableObjects, position: Position, pending: list[DmsObject]) -> list[str]:
+def _look_at_stream(
+    books: list[Workbook], book: Workbook, spec: TableSpec, base: TableState | None, samples: Samples
+) -> dict[str, Any]:
+    position = base.position if base else Position()
+    book.topic(spec)  # raises where the mappings name a topic that is not read
+    if position.loaded:
+        stream_check.begin_of(book, spec, position, book.stream.retention())
+    waiting = stream_check.pending(book, book.stream.ends(), position)
+    doing = [] if base else ["create"]
+    if position.loaded:
+        doing.append({None: "read on", 0: "nothing new"}.get(waiting, "apply changes"))
+    else:
+        alone = len(books) == 1 and isinstance(book.settings, CdcMergeSettings)
+        doing.append(f"waiting until {WAITS}" if alone else "load once that is complete")
+    s = book.settings if isinstance(book.settings, CdcMergeSettings) else CdcMergeSettings()
+    batches = math.ceil((waiting or 0) / s.max_batch_messages)
+    left = 0
+    if s.max_batches and batches > s.max_batches:
+        batches, left = s.max_batches, waiting - s.max_batches * s.max_batch_messages
+        waiting -= left
+    mb = megabytes({"messages": waiting or 0})
+    seconds = _about_s(samples, spec.source, "changes", mb, batches) if waiting is not None else None
+    return _found(book, spec, base, ", then ".join(doing), mb / max(1, batches)) | {
+        "load": 0, "changes": waiting, "batches": batches, "left": left, "mb": round(mb, 3), "about_s": None if seconds is None else round(seconds, 1),
+        "schema": ", ".join(map(str, shape(book, spec, base, FromStream(), CHANGE_PHASE).steps)),
+        "impossible": _impossible(book, spec, base is not None),
+    }  # fmt: skip
+
+
+def _changes_only(there: TableObjects, base: TableState | None, pending: list[DmsObject]) -> list[str]:
     """Return what 02_cdc_merge waits for; empty if nothing."""
-    if not exists:
+    if not base:
         return ["waiting until the table is created and loaded: run 00_setup and 01_full_load"]
-    if not position.loaded or (position.awaits_load and there.loads and not pending):
+    if not base.position.loaded or (base.position.awaits_load and there.loads and not pending):
         return [f"waiting until {WAITS}"]
     return []
 
@@ -231,42 +260,6 @@ def _batches(pending: list[DmsObject], s: Settings) -> list[list[DmsObject]]:
     return batches
 
 
-def _look_at_stream(
-    books: list[Workbook], book: Workbook, table: str, on_changed_load: str, samples: Samples
-) -> dict[str, Any]:
-    spec = book.specs[table]
-    name, exists = book.name(spec), book.exists(spec)
-    base = tables.read_table_state(book.spark, name) if exists else None
-    if base:
-        base.require_not_paused(table)
-    position = base.position if base else Position()
-    book.topic(spec)  # raises where the mappings name a topic that is not read
-    if position.loaded:
-        stream_check.begin_of(book, spec, position, book.stream.retention())
-    waiting = stream_check.pending(book, book.stream.ends(), position)
-    doing = [] if exists else ["create"]
-    if position.loaded:
-        doing.append({None: "read on", 0: "nothing new"}.get(waiting, "apply changes"))
-    else:
-        alone = len(books) == 1 and isinstance(book.settings, CdcMergeSettings)
-        doing.append(f"waiting until {WAITS}" if alone else "load once that is complete")
-    s = book.settings if isinstance(book.settings, CdcMergeSettings) else CdcMergeSettings()
-    batches = math.ceil((waiting or 0) / s.max_batch_messages)
-    left = 0
-    if s.max_batches and batches > s.max_batches:
-        batches, left = s.max_batches, waiting - s.max_batches * s.max_batch_messages
-        waiting -= left
-    mb = megabytes({"messages": waiting or 0})
-    seconds = _about_s(samples, spec.source, "changes", mb, batches) if waiting is not None else None
-    return {
-        "action": ", then ".join(doing), **_how(book, spec, exists, mb / max(1, batches)),
-        "load": 0, "changes": waiting, "batches": batches, "left": left, "mb": round(mb, 3), "about_s": None if seconds is None else round(seconds, 1),
-        "position": position.place,
-        "schema": ", ".join(map(str, shape(book, spec, base, FromStream(), CHANGE_PHASE).steps)),
-        "impossible": _impossible(book, spec, exists), "decision": "",
-    }  # fmt: skip
-
-
 def _order(book: Workbook, spec: TableSpec) -> str:
     """Return what orders changes, and what else confirms that order."""
     if book.stream:
@@ -275,28 +268,26 @@ def _order(book: Workbook, spec: TableSpec) -> str:
     return "file name, then row" + (f"; {witness} is compared" if witness and spec.key else "")
 
 
-def _how(book: Workbook, spec: TableSpec, exists: bool, batch_mb: float) -> dict[str, Any]:
-    """Return how a table will be written: lane, format version, and how rows are deleted."""
-    version = tables.format_of(book.spark, book.name(spec)) if exists else book.format_version
-    if not exists:
-        book.lanes.costs.setdefault(book.name(spec), Costs())
-    lane, why = book.lanes.expect(book.name(spec), spec, batch_mb)
+def _found(book: Workbook, spec: TableSpec, base: TableState | None, action: str, batch_mb: float) -> dict[str, Any]:
+    """Return what is done with a table, from which position, and how it is written: lane, format version, deletes."""
+    name = book.name(spec)
+    version = tables.format_of(book.spark, name) if base else book.format_version
+    if not base:
+        book.lanes.costs.setdefault(name, Costs())
+    lane, why = book.lanes.expect(name, spec, batch_mb)
     return {
-        "lane": spec.policy if spec.policy != "key" else lane if lane == "merge" else f"{lane}: {why}", "format": version,
+        "action": action, "lane": spec.policy if spec.policy != "key" else lane if lane == "merge" else f"{lane}: {why}", "format": version,
         "deletes": "none" if spec.policy == "append" else "deletion vectors" if version > 2 else "position deletes",
+        "position": base.position.place if base else Position().place, "decision": "",
     }  # fmt: skip
 
 
 def _notes(book: Workbook, spec: TableSpec) -> str:
     """Name the columns added by DMS that the lake leaves out, and the unknown settings of the endpoint."""
-    found = [*left_out(book.mappings, [spec]), *unknown_settings(unknown_names(book))]
-    return "; ".join(f.effect if f.setting == "add-column" else f"{f.setting}: {f.effect}" for f in found)
-
-
-def unknown_names(book: Workbook) -> Sequence[str]:
-    """Return the names of the endpoint's unknown settings."""
     path = book.settings.path("endpoint")
-    return stream_settings(path)[1] if book.stream else read_endpoint_document(path)["UnknownSettings"]
+    unknown = stream_settings(path)[1] if book.stream else read_endpoint_document(path)["UnknownSettings"]
+    found = [*left_out(book.mappings, [spec]), *unknown_settings(unknown)]
+    return "; ".join(f.effect if f.setting == "add-column" else f"{f.setting}: {f.effect}" for f in found)
 
 
 def _impossible(book: Workbook, spec: TableSpec, exists: bool, newest: Sequence[DmsObject] = ()) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.lake_types import lake_type
@@ -60,7 +61,38 @@ class _Preview:
     sample: Sample | None = None
     why: Stage = NOTHING
 
-    phase, word, whole_word = CHANGE_PHASE, "change", "the next batch"
+    phase, word, whole_word, none = CHANGE_PHASE, "change", "the next batch", "no change file is to be applied now"
+
+    def fill(self, planned: Sequence[dict[str, Any]], what: str, table: str) -> None:
+        """Choose a table by its plan, and take its files and a sample, as far as they can be read."""
+        book = self.book
+        ready = [r for r in planned if r.get(what) and not r["decision"] and not r["action"].startswith("waiting")]
+        ready = [r for r in ready if r["table"] == (table or r["table"])]
+        if book.stream:
+            self.why = Stage("the tables are read from a stream, whose messages are not shown here")
+        elif table and table not in book.specs:
+            self.why = Stage(f"no table '{table}': {nearest(table, book.specs)}")
+        elif not ready:
+            self.why = Stage(self.none)
+        else:
+            self.spec = book.specs[max(ready, key=lambda r: (r[what], r["mb"]))["table"]]
+            try:
+                self._read()
+            except Exception as error:
+                self.why = failed(error)
+
+    def _take(self) -> TableState | None:
+        """Take the files of the batch or load as a run does; return the table's state."""
+        raise NotImplementedError
+
+    def _read(self) -> None:
+        base, book = self._take(), self.book
+        if self.phase == CHANGE_PHASE and book.endpoint.no_sup_value is not None:
+            self.why = Stage("rows of these files may lack columns, and keep what the lake has there")
+            return
+        files = list(self.taken[:MOST_FILES])
+        self.spec = spec = shape(book, self.spec, base, files, self.phase).spec
+        self.sample = read_sample(spec, *plan_files(book.source_table(spec), files, self.phase), files)
 
     # --- stages
 
@@ -174,7 +206,23 @@ class _Preview:
 class Batch(_Preview):
     """The next batch of a table, from files to what it writes."""
 
-    lane: tuple[str, str] = ("", "")
+    def _take(self) -> TableState:
+        book, spec, s = self.book, self.spec, self.book.settings
+        base = read_table_state(book.spark, book.name(spec))
+        state = State(book.name(spec), spec.source, base.position, base.stored, base.record)
+        there, _ = with_known_loads(book.objects(spec, base.position, record=base.record), state)
+        pending = book.arrivals(spec, state, there).pending
+        taken = take_batch(pending, s.max_batch_mb << 20, s.max_batch_files)
+        self.taken = first_alike(book.source_table(spec), taken)
+        self.left = len(pending) - len(self.taken)
+        return base
+
+    @cached_property
+    def lane(self) -> tuple[str, str]:
+        """By what the commit will find the old rows, and why."""
+        spec, megabytes = self.spec, sum(f.size for f in self.taken) / 1e6
+        is_partial = bool(spec.optional or spec.has_missing_columns)
+        return self.book.lanes.expect(self.book.name(spec), spec, megabytes, is_partial)
 
     @stage
     def changes(self, most: int = SHOWN) -> Stage:
@@ -251,7 +299,11 @@ class Batch(_Preview):
 class Load(_Preview):
     """The load of a table, from files to data files."""
 
-    phase, word, whole_word = LOAD_PHASE, "row", "the load"
+    phase, word, whole_word, none = LOAD_PHASE, "row", "the load", "no table is to be loaded now"
+
+    def _take(self) -> TableState | None:
+        self.taken = self.book.objects(self.spec).loads
+        return read_table_state(self.book.spark, self.book.name(self.spec)) if self.book.exists(self.spec) else None
 
     @stage
     def rows(self, most: int = SHOWN) -> Stage:
@@ -284,74 +336,16 @@ class Load(_Preview):
 
 def first_batch(book: Workbook, planned: Sequence[dict[str, Any]], table: str = "") -> Batch:
     """Return the next batch of a table: of the one with most pending files by its plan, or of `table`."""
-    chosen = _choose(book, planned, "changes", table) or Stage("no change file is to be applied now")
-    return _filled(Batch(book), chosen, _next_batch)
+    batch = Batch(book)
+    batch.fill(planned, "changes", table)
+    return batch
 
 
 def first_load(book: Workbook, planned: Sequence[dict[str, Any]], table: str = "") -> Load:
     """Return the load of a table: of the one with most load files to apply by its plan, or of `table`."""
-    chosen = _choose(book, planned, "load", table) or Stage("no table is to be loaded now")
-    return _filled(Load(book), chosen, _next_load)
-
-
-def _choose(book: Workbook, planned: Sequence[dict[str, Any]], what: str, table: str) -> TableSpec | Stage | None:
-    if book.stream:
-        return Stage("the tables are read from a stream, whose messages are not shown here")
-    if table and table not in book.specs:
-        return Stage(f"no table '{table}': {nearest(table, book.specs)}")
-    ready = [r for r in planned if r.get(what) and not r["decision"] and not r["action"].startswith("waiting")]
-    ready = [r for r in ready if not table or r["table"] == table]
-    most = max(ready, key=lambda r: (r[what], r["mb"]), default=None)
-    return book.specs[most["table"]] if most else None
-
-
-def _filled(preview: _Preview, chosen: TableSpec | Stage, look: Callable[[Any], TableState | None]) -> Any:
-    """Return a preview with its table's files and sample, as far as they can be read."""
-    if isinstance(chosen, Stage):
-        preview.why = chosen
-        return preview
-    preview.spec = chosen
-    try:
-        base = look(preview)
-        first = list(preview.taken[:MOST_FILES])
-        if preview.phase == CHANGE_PHASE and preview.book.endpoint.no_sup_value is not None:
-            preview.why = Stage("rows of these files may lack columns, and keep what the lake has there")
-        else:
-            preview.sample = _sample(preview, base, first)
-    except Exception as error:
-        preview.why = failed(error)
-    return preview
-
-
-def _next_batch(batch: Batch) -> TableState:
-    """Find a table's next batch as `cdc.run` does."""
-    book, spec, s = batch.book, batch.spec, batch.book.settings
-    base = read_table_state(book.spark, book.name(spec))
-    state = State(book.name(spec), spec.source, base.position, base.stored, base.record)
-    there, _ = with_known_loads(book.objects(spec, base.position, record=base.record), state)
-    pending = book.arrivals(spec, state, there).pending
-    taken = take_batch(pending, s.max_batch_mb << 20, s.max_batch_files)
-    batch.taken = first_alike(book.source_table(spec), taken)
-    batch.left = len(pending) - len(batch.taken)
-    return base
-
-
-def _next_load(load: Load) -> TableState | None:
-    book, spec = load.book, load.spec
-    load.taken = book.objects(spec).loads
-    return read_table_state(book.spark, book.name(spec)) if book.exists(spec) else None
-
-
-def _sample(preview: _Preview, base: TableState | None, files: list[DmsObject]) -> Sample:
-    book = preview.book
-    preview.spec = spec = shape(book, preview.spec, base, files, preview.phase).spec
-    if isinstance(preview, Batch):
-        megabytes = sum(f.size for f in preview.taken) / 1e6
-        preview.lane = book.lanes.expect(
-            book.name(spec), spec, megabytes, bool(spec.optional or spec.has_missing_columns)
-        )
-    planned, read = plan_files(book.source_table(spec), files, preview.phase)
-    return read_sample(spec, planned, read, files)
+    load = Load(book)
+    load.fill(planned, "load", table)
+    return load
 
 
 # --- texts

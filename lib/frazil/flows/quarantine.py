@@ -10,8 +10,9 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.core.bad_rows import SHOWN, BadRowError, BadRows, ShownRow, explained
+from frazil.core.bad_rows import SHOWN, BadRows, ShownRow, explained
 from frazil.core.changes import BadRow
+from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.position import Position
 from frazil.engine.read_files import FileToRead, PartitionRead
 from frazil.errors import many
@@ -44,22 +45,6 @@ def most_bad_rows(book: Workbook, spec: TableSpec) -> int:
     return book.settings.max_bad_rows if spec.max_bad_rows is None else spec.max_bad_rows
 
 
-def admit(book: Workbook, spec: TableSpec, counted: tuple[int, int], explain: Callable[[str], BadRowError]) -> None:
-    """Raise BadRowError unless these bad rows may be quarantined; `counted` are the bad ones and all.
-
-    `explain` makes the error, given an alternative to its remedy.
-    """
-    aside, why_not = quarantines_bad_rows(book, spec)
-    bad, total = counted
-    most = most_bad_rows(book, spec)
-    share = book.settings.max_bad_percent if spec.max_bad_percent is None else spec.max_bad_percent
-    if not aside:
-        raise explain(why_not and f"such rows are not quarantined: {why_not}")
-    if bad > most or bad * 100 > share * total:
-        limit = f"{bad:,} of {total:,} rows are more than max_bad_rows={most:,} and max_bad_percent={share:g} allow"
-        raise explain(f"or raise the limit, which leaves such rows out of the lake until they are replayed: {limit}")
-
-
 def most_kept(book: Workbook, spec: TableSpec) -> int:
     """Return how many bad rows of each file the core keeps: those to be quarantined, or those that an error shows."""
     return most_bad_rows(book, spec) if quarantines_bad_rows(book, spec)[0] else SHOWN
@@ -71,9 +56,20 @@ def admit_rows(
     """Raise BadRowError unless the bad rows that the core found, out of `total` rows, may be quarantined."""
     if not bad.count:
         return
+    aside, why_not = quarantines_bad_rows(book, spec)
+    most = most_bad_rows(book, spec)
+    share = book.settings.max_bad_percent if spec.max_bad_percent is None else spec.max_bad_percent
+    if not aside:
+        other = why_not and f"such rows are not quarantined: {why_not}"
+    elif bad.count > most or bad.count * 100 > share * total:
+        limit = (
+            f"{bad.count:,} of {total:,} rows are more than max_bad_rows={most:,} and max_bad_percent={share:g} allow"
+        )
+        other = f"or raise the limit, which leaves such rows out of the lake until they are replayed: {limit}"
+    else:
+        return
     by_order = {file.order: file for file in files}
-    worst = [_shown(row, by_order[order]) for order, row in bad.rows[:SHOWN]]
-    admit(book, spec, (bad.count, total), lambda other: explained(spec, bad.count, worst, other))
+    raise explained(spec, bad.count, [_shown(row, by_order[order]) for order, row in bad.rows[:SHOWN]], other)
 
 
 def _shown(row: BadRow, file: FileToRead | PartitionRead) -> ShownRow:
@@ -85,27 +81,28 @@ def _shown(row: BadRow, file: FileToRead | PartitionRead) -> ShownRow:
 def still_waiting(book: Workbook, spec: TableSpec, base: TableState) -> DataFrame | None:
     """Return the waiting records of a table, after leftovers of killed runs are settled; None: there are none.
 
-    The answer is cached until another run commits to the table.
+    Their number is cached until another run commits to the table.
     """
-    name, known = book.ops("quarantine"), book.waiting.get(spec.source)
-    is_known = known and known[0] == base.position.batch and known[1] is not None
-    if is_known and not known[1]:
+    batch, count = book.waiting.get(spec.source, ("", None))
+    if batch != base.position.batch or count is None:
+        base, count = _counted(book, spec, base)
+        book.waiting[spec.source] = base.position.batch, count
+    if not count:
         return None
-    if not is_known and not book.spark.catalog.tableExists(name):
-        book.waiting[spec.source] = base.position.batch, 0
-        return None
-    return _waiting_records(book, spec, base, is_known)
+    from frazil.lake import quarantine_table
+
+    return quarantine_table.waiting(book.spark, book.ops("quarantine"), spec.source)
 
 
-def _waiting_records(book: Workbook, spec: TableSpec, base: TableState, is_known: bool) -> DataFrame | None:
-    """Return the waiting records of a table; unless it `is_known` that there are some, settle leftovers and count them."""
+def _counted(book: Workbook, spec: TableSpec, base: TableState) -> tuple[TableState, int]:
+    """Settle leftovers of killed runs; return a table's state, which may be newer, and how many of its records wait."""
     from pyspark.sql import functions as F
 
     from frazil.lake import quarantine_table
 
     name = book.ops("quarantine")
-    if is_known:
-        return quarantine_table.waiting(book.spark, name, spec.source)
+    if not book.spark.catalog.tableExists(name):
+        return base, 0
     quarantine_table.settle(book.spark, name, book.name(spec))
     rows = quarantine_table.newest(book.spark.table(name).where(F.col("table_name") == spec.source))
     last, count = rows.agg(F.max("sequence"), F.count_if(F.col("status").isin(*OPEN))).first()
@@ -114,9 +111,8 @@ def _waiting_records(book: Workbook, spec: TableSpec, base: TableState, is_known
         base = read_table_state(book.spark, book.name(spec), checked=False)
         if last >= _stamp(base):
             quarantine_table.forget(book.spark, name, spec.source, _stamp(base), last)
-            return still_waiting(book, spec, base)
-    book.waiting[spec.source] = base.position.batch, count
-    return quarantine_table.waiting(book.spark, name, spec.source) if count else None
+            return _counted(book, spec, base)
+    return base, count
 
 
 def settle_leftovers(book: Workbook, spec: TableSpec, base: TableState) -> None:
@@ -138,12 +134,12 @@ def before(base: TableState) -> int:
 class OfBatch:
     """What a batch means for the quarantine: its bad rows, and its changes, which make waiting rows obsolete.
 
-    `records` returns the records of the bad rows, with `place`; `changes` returns the collapsed batch of a table with a
-    key. A load replaces all rows.
+    `files` are those it was read from; `changes` returns the collapsed batch of a table with a key. A load replaces all
+    rows.
     """
 
-    bad: int = 0
-    records: Callable[[], DataFrame] | None = None
+    bad: BadRows
+    files: Sequence[FileToRead | PartitionRead]
     changes: Callable[[], DataFrame] | None = None
     is_load: bool = False
 
@@ -159,30 +155,33 @@ def quarantined_with_commit(
     from pyspark.sql import DataFrame, Observation
     from pyspark.sql import functions as F
 
-    batch, old = facts.position.batch, still_waiting(book, spec, base)
-    if not of.bad and old is None:
+    batch, old, bad = facts.position.batch, still_waiting(book, spec, base), of.bad.count
+    if not bad and old is None:
         yield facts
         book.waiting[spec.source] = batch, 0
         return
+    from frazil.engine.quarantine_records import RecordOf, record_frame
     from frazil.lake.quarantine_table import NO_PLACE, QuarantineError
+
+    common = RecordOf(spec, batch, base.sequence, LOAD_PHASE if of.is_load else CHANGE_PHASE)
 
     kept: list[DataFrame] = []
 
     def records() -> DataFrame | None:
-        frames = [of.records()] if of.bad else []
+        frames = [record_frame(book.spark, of.bad, of.files, common)] if bad else []
         frames += [] if old is None else [old.withColumn("place", F.expr(NO_PLACE))]
         seen = Observation()
         counts = F.expr("count(place) as new"), F.expr("count_if(not keyed) as unknown_keys")
         both = reduce(DataFrame.unionByName, frames).observe(seen, *counts).localCheckpoint()
         kept.append(both)
         # Observed numbers are too high if Spark repeated a task.
-        if seen.get["new"] != of.bad and both.where("place is not null").count() != of.bad:
+        if seen.get["new"] != bad and both.where("place is not null").count() != bad:
             raise QuarantineError(
-                f"{spec.source}: {many(of.bad, 'bad row')}, and read again they were others",
+                f"{spec.source}: {many(bad, 'bad row')}, and read again they were others",
                 "did a file change? Run again",
             )
         there = _records(spec, base, batch, both, of, seen.get["unknown_keys"] > 0)
-        return None if not of.bad and there.isEmpty() else there
+        return None if not bad and there.isEmpty() else there
 
     known = book.waiting[spec.source][1]
     try:

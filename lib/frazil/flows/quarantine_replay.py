@@ -190,21 +190,16 @@ def _now(rows: DataFrame) -> DataFrame:
     """Return the records of judged rows after a replay, each with its `place` among them."""
     from pyspark.sql import functions as F
 
-    status = F.expr(
-        f"case outcome when '{kept.APPLY}' then '{columns.REPLAYED}' when '{columns.OBSOLETE}' then '{columns.OBSOLETE}' "
-        f"when '{columns.STILL_BAD}' then '{columns.STILL_BAD}' else r.status end"
-    )
+    was = [F.col("r.status").alias("was_status"), F.col("r.reason").alias("was_reason")]
     records = rows.select(
-        "r.*",
-        F.expr(kept.RECORD_PLACE).alias("place"),
-        "outcome",
-        status.alias("new_status"),
-        F.col("reason").alias("new_reason"),
-        F.col("r.status").alias("was_status"),
-        F.col("r.reason").alias("was_reason"),
+        "r.*", F.expr(kept.RECORD_PLACE).alias("place"), "outcome", *was, F.col("reason").alias("new_reason")
     )
-    reason = F.when(F.col("outcome") == columns.STILL_BAD, F.col("new_reason")).otherwise(F.col("reason"))
-    return records.withColumns({"status": F.col("new_status"), "reason": reason})
+    status = (
+        f"case when outcome = '{kept.APPLY}' then '{columns.REPLAYED}' "
+        f"when outcome in ('{columns.OBSOLETE}', '{columns.STILL_BAD}') then outcome else status end"
+    )
+    reason = f"if(outcome = '{columns.STILL_BAD}', new_reason, reason)"
+    return records.withColumns({"status": F.expr(status), "reason": F.expr(reason)})
 
 
 def _apply(

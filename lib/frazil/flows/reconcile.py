@@ -18,7 +18,9 @@ from frazil.lake.schema_evolution import with_control_records
 from frazil.results import TableResult
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, Row
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Difference:
 
 
 def compare(lake: DataFrame, source: DataFrame, spec: TableSpec, show: int = 5) -> Difference:
-    """Compare two DataFrames with the spec's columns by key; every value counts, null equals null, NaN equals NaN.
+    """Compare two DataFrames with the spec's columns by key.
 
     Without a key whole rows are compared, with their number of copies; a row with more copies on one side differs.
     Source columns are cast to the lake's types first. `sample` holds one row per differing value of the first `show`
@@ -48,21 +50,27 @@ def compare(lake: DataFrame, source: DataFrame, spec: TableSpec, show: int = 5) 
     if not spec.key:
         return _compare_whole(lake, typed, spec, show)
 
-    def side(frame: DataFrame, name: str) -> DataFrame:
-        keys = [F.col(identifier(k)).alias(f"k{i}") for i, k in enumerate(spec.key)]
-        return frame.select(*keys, F.struct(*[F.col(identifier(c)) for c in spec.names]).alias(name))
+    marked = joined(typed, lake, spec.key, spec.names)
+    count = marked.agg(F.count("old"), F.count("new"), F.count("change")).first()
+    sample = driver_rows(marked.where("change is not null").limit(show)).collect() if count[2] else []
+    return Difference(spec.source, count[0], count[1], count[2], [line for row in sample for line in _lines(row, spec)])
 
-    keys = [f"k{i}" for i in range(len(spec.key))]
-    both = side(typed, "source").join(side(lake, "lake"), on=keys, how="full_outer")
-    same = reduce(
-        lambda a, b: a & b,
-        [F.col(f"source.{identifier(c)}").eqNullSafe(F.col(f"lake.{identifier(c)}")) for c in spec.names],
-    )
-    there = F.col("source").isNotNull() & F.col("lake").isNotNull()
-    marked = both.withColumn("differs", ~(there & same))
-    count = marked.agg(F.count("source"), F.count("lake"), F.count_if("differs")).first()
-    sample = [] if not count[2] else _sample(driver_rows(marked.where("differs").limit(show)).collect(), spec)
-    return Difference(spec.source, count[0], count[1], count[2], sample)
+
+def joined(old: DataFrame, new: DataFrame, key: Sequence[str], columns: Sequence[str]) -> DataFrame:
+    """Join two states of a table by key: its columns `k0` …, both rows as structs `old` and `new`, and the `change`.
+
+    That is `inserted`, `deleted`, `updated` or null. Every value counts, null equals null, NaN equals NaN.
+    """
+    from pyspark.sql import functions as F
+
+    def side(rows: DataFrame, name: str) -> DataFrame:
+        keys = [F.col(identifier(k)).alias(f"k{i}") for i, k in enumerate(key)]
+        return rows.select(*keys, F.struct(*[F.col(identifier(c)) for c in columns]).alias(name))
+
+    both = side(old, "old").join(side(new, "new"), [f"k{i}" for i in range(len(key))], "full_outer")
+    same = [F.col(f"old.{identifier(c)}").eqNullSafe(F.col(f"new.{identifier(c)}")) for c in columns]
+    change = F.when(F.col("old").isNull(), "inserted").when(F.col("new").isNull(), "deleted")
+    return both.withColumn("change", change.when(~reduce(lambda a, b: a & b, same), "updated"))
 
 
 def _compare_whole(lake: DataFrame, source: DataFrame, spec: TableSpec, show: int) -> Difference:
@@ -83,28 +91,15 @@ def _compare_whole(lake: DataFrame, source: DataFrame, spec: TableSpec, show: in
     return Difference(spec.source, count[0] or 0, count[1] or 0, count[2] or 0, sample)
 
 
-def _sample(rows: list, spec: TableSpec) -> list[dict[str, Any]]:
-    out = []
-    for row in rows:
-        key = ", ".join(f"{k}={row[f'k{i}']}" for i, k in enumerate(spec.key))
-        source, lake = row["source"], row["lake"]
-        if source is None or lake is None:
-            out.append(
-                {
-                    "table": spec.source,
-                    "key": key,
-                    "column": "(row)",
-                    "source": "(no row)" if source is None else "present",
-                    "lake": "(no row)" if lake is None else "present",
-                }
-            )
-            continue
-        for c in spec.names:
-            if repr(source[c]) != repr(lake[c]):
-                out.append(
-                    {"table": spec.source, "key": key, "column": c, "source": str(source[c]), "lake": str(lake[c])}
-                )
-    return out
+def _lines(row: Row, spec: TableSpec) -> list[dict[str, Any]]:
+    """Return a line for each value that differs in a row; one for a whole row that one side lacks."""
+    facts = {"table": spec.source, "key": ", ".join(f"{k}={row[f'k{i}']}" for i, k in enumerate(spec.key))}
+    source, lake = row.old, row.new
+    if source is None or lake is None:
+        sides = ("(no row)" if side is None else "present" for side in (source, lake))
+        return [{**facts, "column": "(row)", **dict(zip(("source", "lake"), sides, strict=True))}]
+    differing = [c for c in spec.names if repr(source[c]) != repr(lake[c])]
+    return [{**facts, "column": c, "source": str(source[c]), "lake": str(lake[c])} for c in differing]
 
 
 def run(book: Workbook) -> tuple[list[TableResult], list[dict[str, Any]]]:

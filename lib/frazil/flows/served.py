@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from frazil.results import TableResult
     from frazil.warehouses.family import LakeTable
-    from frazil.warehouses.refresh import Refresher, Seen, State
+    from frazil.warehouses.refresh import Seen, State
 
 MARGIN_H, UNKNOWN_H = 0.02, 87_600.0
 """Hours that are added to the age of a served state, and those that keep all if the state is not known."""
@@ -42,57 +41,45 @@ def refreshing(run: Callable[[Workbook], list[TableResult]]) -> Callable[[Workbo
         found = declared(book.settings)
         if not found:
             return run(book)
-        with _watching(book, list(found.values())):
+        watch = _Watch(book, list(found.values()))
+        book.on_commit = watch.committed
+        try:
             return run(book)
+        finally:
+            del book.on_commit
+            watch.end()
 
     return with_warehouses
 
 
-@contextmanager
-def _watching(book: Workbook, warehouses: list[Warehouse]) -> Iterator[None]:
-    watch = _Watch(book, warehouses)
-    book.on_commit = watch.committed
-    try:
-        yield
-    finally:
-        del book.on_commit
-        watch.end()
-
-
 class _Watch:
-    """The refreshers of a run. Their modules are imported at the first commit."""
+    """The refreshers of a run."""
 
     def __init__(self, book: Workbook, warehouses: list[Warehouse]):
+        from frazil.warehouses.family import family
+        from frazil.warehouses.refresh import Refresher
+
         self.book, self.warehouses = book, warehouses
-        self._refreshers: list[Refresher] | None = None
         self._lock, self._seen, self._written = threading.Lock(), [], time.monotonic()
+        self._refreshers: list[Refresher] = []
+        for w in warehouses:
+            try:
+                family(w)
+            except FrazilError as e:
+                book.progress(f"{e.problem}: it is not refreshed; {e.cure}")
+            else:
+                self._refreshers.append(Refresher(w, self._newest, self._record))
 
     def committed(self, spec: TableSpec) -> None:
         """Have a table refreshed by those that read it."""
         from frazil.warehouses.family import LakeTable
 
         try:
-            for refresher in self._all():
+            for refresher in self._refreshers:
                 if refresher.w.reads(spec.source):
                     refresher.committed(LakeTable(spec.source, spec.target))
         except Exception:
             log.warning("warehouses are not refreshed", exc_info=True)
-
-    def _all(self) -> list[Refresher]:
-        from frazil.warehouses.family import family
-        from frazil.warehouses.refresh import Refresher
-
-        with self._lock:
-            if self._refreshers is None:
-                self._refreshers = []
-                for w in self.warehouses:
-                    try:
-                        family(w)
-                    except FrazilError as e:
-                        self.book.progress(f"{e.problem}: it is not refreshed; {e.cure}")
-                    else:
-                        self._refreshers.append(Refresher(w, self._newest, self._record))
-            return self._refreshers
 
     def _newest(self, table: LakeTable) -> State:
         from frazil.warehouses.family import family
@@ -122,10 +109,9 @@ class _Watch:
     def end(self) -> None:
         """Wait for the refreshers, each as long as it may take; say what is not served yet."""
         try:
-            refreshers = self._refreshers or []
-            for refresher in refreshers:
+            for refresher in self._refreshers:
                 refresher.end()
-            for refresher in refreshers:
+            for refresher in self._refreshers:
                 if left := refresher.join():
                     name, env = refresher.w.name, self.book.settings.env
                     again = f"run frazil warehouse refresh --env {env} --warehouse {name}"
@@ -183,12 +169,11 @@ def late(book: Workbook) -> list[tuple[str, str, str]]:
         return []
     looks = pyiceberg_catalog.served(book.settings)
     last, shown = _newest(looks), _newest(r for r in looks if r["snapshot_id"] or r["metadata"])
-    catalog = pyiceberg_catalog.open_catalog(book.settings)
     for w in warehouses.values():
         cure = f"frazil warehouse refresh --env {w.env} --warehouse {w.name}"
         for spec in (s for s in book.specs.values() if not s.problem and w.reads(s.source)):
             try:
-                table = pyiceberg_catalog.get_table(catalog, spec.target)
+                table = pyiceberg_catalog.get_table(book.catalog, spec.target)
             except pyiceberg_catalog.CatalogError:
                 continue  # the table's own line says so
             of = (w.name, book.name(spec))

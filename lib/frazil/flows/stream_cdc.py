@@ -284,9 +284,6 @@ class _MessageBatch(Batch):
         read, part = self.part.read, self.part
         return read.collapse(self.spec, read.part(self.spec, part.at, part.before), self.count, wanted)
 
-    def require_unchanged(self) -> None:
-        """Do nothing: messages never change."""
-
 
 def _in_order(pending: list[Group]) -> list[str]:
     """Return the topics or streams of messages, in the order of their first arrival."""

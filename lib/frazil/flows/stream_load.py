@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from frazil.config.settings import ParameterError
 from frazil.config.spec import TableSpec
 from frazil.dms.control_records import CREATE
-from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
+from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.load_gate import load_gate
 from frazil.dms.position import NO_LOAD, STREAM_LOAD, Position
 from frazil.dms.stream_source import ARRIVED, Offsets, StreamRead, max_offsets, min_offsets, recreated, stream_name
 from frazil.engine.collapsed_batch import Collapsed, Wanted, frame_of
-from frazil.engine.message_blocks import Around
-from frazil.engine.quarantine_records import RecordOf, record_frame
+from frazil.engine.message_blocks import Around, find_places
 from frazil.errors import many
 from frazil.flows import quarantine
 from frazil.flows.new_tables import handle_new_tables
@@ -139,17 +137,7 @@ class _Load:
         )
         if ARRIVED in self.end:
             stream[ARRIVED] = max(stream[ARRIVED], min((g.arrived for g in groups), default=self.end[ARRIVED]))
-        position = replace(
-            base.position,
-            batch=commit.new_batch(load=True),
-            load_digest=STREAM_LOAD,
-            stream=stream,
-            stream_load=self.end,
-            stream_ids=self.retention.stream_ids,
-            topic=self.book.topic(spec),
-            missing_columns=(),
-            ignored_columns=(),
-        )
+        position = self._position(spec, base, STREAM_LOAD, stream, self.end)
         if not loads:
             keep_position(self.book, spec, base, position, "load")
             return TableResult(spec.source, "loaded", "was empty when DMS loaded it")
@@ -163,17 +151,22 @@ class _Load:
         if base.position.awaits_load:
             return TableResult(spec.source, "unchanged", EMPTY)
         begin = max_offsets(self.begin[spec.source], self.seen)
-        position = replace(
+        keep_position(self.book, spec, base, self._position(spec, base, NO_LOAD, begin, begin), "load")
+        return TableResult(spec.source, "empty", EMPTY)
+
+    def _position(self, spec: TableSpec, base: TableState, digest: str, stream: Offsets, load: Offsets) -> Position:
+        """Return a table's position after a load that was read up to `load`; its changes begin at `stream`."""
+        return replace(
             base.position,
-            batch=commit.new_batch(),
-            load_digest=NO_LOAD,
-            stream=begin,
-            stream_load=begin,
+            batch=commit.new_batch(load=digest == STREAM_LOAD),
+            load_digest=digest,
+            stream=stream,
+            stream_load=load,
             stream_ids=self.retention.stream_ids,
             topic=self.book.topic(spec),
+            missing_columns=(),
+            ignored_columns=(),
         )
-        keep_position(self.book, spec, base, position, "load")
-        return TableResult(spec.source, "empty", EMPTY)
 
     def _around(self, spec: TableSpec, read: Read, loads: list[Group]) -> tuple[Offsets, bool | None]:
         """Return by partition the last change before the last load record, and whether the load is over.
@@ -191,7 +184,7 @@ class _Load:
         newest = read.newest_arrival(read.part(spec, begin, loads=True))
         if newest is None:
             return {}, None
-        found = read.around(read.part(spec, begin), Around(last, self.seen, newest))
+        found = find_places(read.blocks, read.part(spec, begin), Around(last, self.seen, newest))
         old: Offsets = {}
         for partition, before, _ in found:
             if before is not None:
@@ -260,11 +253,10 @@ class _Load:
             def write(branch: str, properties: dict[str, str]) -> None:
                 merge.replace_rows(self.book.spark, branch, rows, properties, empty_first=again)
 
-            of = RecordOf(spec, position.batch, base.sequence, LOAD_PHASE)
-            records = partial(record_frame, self.book.spark, found.bad, found.files, of)
             name = self.book.name(spec)
             own = {COLUMNS: columns_of(self.book.spark, name)}
-            facts, of_batch = commit.Facts(position, {"frazil.kind": "load"}, own), OfBatch(bad, records, is_load=True)
+            facts = commit.Facts(position, {"frazil.kind": "load"}, own)
+            of_batch = OfBatch(found.bad, found.files, is_load=True)
             with quarantine.quarantined_with_commit(self.book, spec, base, facts, of_batch) as with_quarantine:
                 done = commit.commit_batch(self.book.spark, name, base, with_quarantine, write)
         finally:

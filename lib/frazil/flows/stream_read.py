@@ -7,7 +7,7 @@ or are ignored.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from frazil.dms.stream_source import ARRIVED, Messages, Offsets, StreamError, St
 from frazil.engine import message_batch, message_blocks
 from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.engine.message_batch import MOST
-from frazil.engine.message_blocks import MOST_BYTES, SAMPLED, Around, Blocks, Part, PartReading, latest
+from frazil.engine.message_blocks import MOST_BYTES, SAMPLED, Blocks, Part, PartReading, latest
 from frazil.engine.quarantine_records import unreadable_records
 from frazil.errors import many
 from frazil.flows.control_schema import names_in_messages
@@ -37,15 +37,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def handle_unreadable(book: Workbook, read: Callable[[Iterable[str]], DataFrame], groups: Sequence[Group]) -> None:
-    """Quarantine messages that name no table, before any table passes them, or report that they are ignored.
-
-    `read` returns those in some partitions.
-    """
-    lost = [g for g in groups if not g.readable]
-    going = [g for g in lost if not _stays(book, g)]
+def handle_unreadable(book: Workbook, read: Read) -> None:
+    """Quarantine messages that name no table, before any table passes them, or report that they are ignored."""
+    going = [g for g in read.groups if not g.readable and not _stays(book, g)]
     if going and book.settings.on_unreadable == "quarantine":
-        _set_aside(book, read({g.object for g in going}), going, sum(g.count for g in groups))
+        _set_aside(book, read.unreadable({g.object for g in going}), going, sum(g.count for g in read.groups))
     elif going:
         book.progress(f"ignored, as none of DMS's: {_places(going)}")
 
@@ -225,10 +221,6 @@ class Read:
         """Return when the last message of a part arrived, in milliseconds; None if it has none."""
         return max((at for _, at, _ in message_blocks.find_places(self.blocks, part, latest)), default=None)
 
-    def around(self, part: Part, around: Around) -> list[tuple[str, int | None, int]]:
-        """Return what `around` says of a part's messages, by partition."""
-        return message_blocks.find_places(self.blocks, part, around)
-
     def unreadable(self, partitions: Iterable[str]) -> DataFrame:
         """Return the messages in some partitions that name no table, in the columns of a stream."""
         from pyspark.sql import functions as F
@@ -263,7 +255,7 @@ def messages(book: Workbook, *taken: StreamRead, loads: bool = False) -> Iterato
     read = None
     try:
         read = read_messages(book, taken, loads)
-        handle_unreadable(book, read.unreadable, read.groups)
+        handle_unreadable(book, read)
         _report_ignored(book, read.groups)
         yield read
     finally:
@@ -279,14 +271,12 @@ def read_messages(book: Workbook, taken: Sequence[StreamRead], loads: bool = Fal
     are_few = not given or sum(MOST if t.count is None else t.count for t in taken) < MOST
     few = _held(given) if are_few else None
     if few is not None:
-        return _read(book, given, True, *_parsed_here(few, book.before_field, loads))
-    fallback = "this process parses the messages"
-    return _read(book, given, False, *tasks_or_here(book, fallback, lambda here: _parsed(book, given, loads, here)))
-
-
-def _read(book: Workbook, given: Sequence[Messages], is_small: bool, blocks: Blocks, facts: list[str]) -> Read:
+        blocks, facts = _parsed_here(few, book.before_field, loads)
+    else:
+        fallback = "this process parses the messages"
+        blocks, facts = tasks_or_here(book, fallback, lambda here: _parsed(book, given, loads, here))
     groups = groups_of_facts(one for text in facts for one in json.loads(text))
-    return Read(book, given, groups, blocks, is_small)
+    return Read(book, given, groups, blocks, few is not None)
 
 
 def _parsed(book: Workbook, given: Sequence[Messages], loads: bool, here: bool) -> tuple[Blocks, list[str]]:

@@ -24,7 +24,6 @@ from frazil.warehouses.family import LakeTable, Made, WarehouseError, family
 from frazil.warehouses.refresh import Seen, State, failed, look
 
 if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table
 
 
@@ -41,15 +40,14 @@ def tables_of(book: Workbook, w: Warehouse) -> list[LakeTable]:
     specs = specs_of(book, w)
     if not getattr(family(w), "PINNED", False) or w.entries.account:
         return [LakeTable(s.source, s.target) for s in specs]
-    catalog = pyiceberg_catalog.open_catalog(book.settings)
-    found = [(s, _in_lake(book, w, catalog, s.target)) for s in specs]
+    found = [(s, _in_lake(book, w, s.target)) for s in specs]
     return [LakeTable(s.source, s.target, table.metadata_location) for s, table in found if table]
 
 
-def _in_lake(book: Workbook, w: Warehouse, catalog: Catalog, target: str) -> Table | None:
+def _in_lake(book: Workbook, w: Warehouse, target: str) -> Table | None:
     """Return a table, or None if the lake has none, and say so."""
     try:
-        return pyiceberg_catalog.get_table(catalog, target)
+        return pyiceberg_catalog.get_table(book.catalog, target)
     except pyiceberg_catalog.CatalogError as e:
         book.progress(f"{w.name}: {e.problem}; {e.cure}")
         return None
@@ -57,11 +55,10 @@ def _in_lake(book: Workbook, w: Warehouse, catalog: Catalog, target: str) -> Tab
 
 def look_at(book: Workbook, w: Warehouse, tables: Sequence[LakeTable], refresh: bool) -> list[Seen]:
     """Return and record what a warehouse serves of each table; with `refresh` after a refresh."""
-    catalog = pyiceberg_catalog.open_catalog(book.settings)
     found: list[Seen] = []
     with closing(connected(w)) as connection:
         for t in tables:
-            if not (table := _in_lake(book, w, catalog, t.target)):
+            if not (table := _in_lake(book, w, t.target)):
                 continue
             now = table.current_snapshot()
             state = State(now.snapshot_id, now.timestamp_ms, table.metadata_location)
@@ -71,7 +68,7 @@ def look_at(book: Workbook, w: Warehouse, tables: Sequence[LakeTable], refresh: 
                 found.append(failed(w, t, state, e.problem))
     rows = [served.row_of(seen, book) for seen in found]
     if rows:
-        pyiceberg_catalog.append(catalog, book.settings.ops_namespace, pyiceberg_catalog.SERVED, rows)
+        pyiceberg_catalog.append(book.catalog, book.settings.ops_namespace, pyiceberg_catalog.SERVED, rows)
     return found
 
 
@@ -80,7 +77,9 @@ def _each(book: Workbook, of: Callable[[Warehouse, list[LakeTable]], list[dict[s
     rows: list[dict[str, Any]] = []
     for w in declared(book.settings).values():
         try:
-            found = of(w, tables_of(book, w))
+            if not (tables := tables_of(book, w)):
+                raise WarehouseError("none of its tables is in the lake", "run 00_setup first")
+            found = of(w, tables)
         except FrazilError as e:
             found = [{"status": "failed", "why": f"{e.problem}; {e.cure}"}]
         rows += [{"warehouse": w.name, **row} for row in found]
@@ -95,8 +94,7 @@ def overview(book: Workbook) -> list[dict[str, Any]]:
         by_itself = w.entries.refresh == "auto" or w.entries.linked
         sees = "when it refreshes by itself" if by_itself else "at the next query"
         sees = "after a refresh" if module.refresh(w, tables[0]) else sees
-        catalog = pyiceberg_catalog.open_catalog(book.settings)
-        versions = {t.target: pyiceberg_catalog.get_table(catalog, t.target).format_version for t in tables}
+        versions = {t.target: pyiceberg_catalog.get_table(book.catalog, t.target).format_version for t in tables}
         cannot = [t for t, version in versions.items() if unread(version, [w.entries.engine])]
         why = f"cannot read format v3 of {', '.join(cannot)}" if cannot else ""
         return [{"engine": w.entries.engine, "tables": len(tables), "sees_a_commit": sees, "why": why}]
@@ -137,19 +135,17 @@ def set_up(book: Workbook, only_plans: bool) -> list[dict[str, Any]]:
 
 def looks(book: Workbook, refresh: bool) -> list[dict[str, Any]]:
     """Return a row per warehouse and table: what is served, the lake's newest snapshot, and how late that is."""
-    catalog = pyiceberg_catalog.open_catalog(book.settings) if declared(book.settings) else None
 
     def rows(w: Warehouse, tables: list[LakeTable]) -> list[dict[str, Any]]:
         if not family(w).DRIVER:
             return []
-        return [_row(book, catalog, seen) for seen in look_at(book, w, tables, refresh)]
+        return [_row(book, seen) for seen in look_at(book, w, tables, refresh)]
 
     return _each(book, rows)
 
 
-def _row(book: Workbook, catalog: Any, seen: Seen) -> dict[str, Any]:
-    spec = book.specs[seen.table]
-    table = pyiceberg_catalog.get_table(catalog, spec.target)
+def _row(book: Workbook, seen: Seen) -> dict[str, Any]:
+    table = pyiceberg_catalog.get_table(book.catalog, book.specs[seen.table].target)
     at, newer = served.position_in(table, seen.served.snapshot, seen.served.metadata)
     known = seen.status != "unknown" and at is not None
     behind = {"commits_late": len(newer), "late_s": round(served.seconds_late(newer), 1)} if known else {}

@@ -44,6 +44,7 @@ from frazil.report.live_status import heartbeat
 from frazil.results import TableResult
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
     from pyspark.sql import SparkSession
 
     from frazil.dms.pending_changes import Arrived, State
@@ -177,6 +178,13 @@ class Workbook:
         with suppress(Exception):
             spark.catalog.databaseExists(table_name(f"{self.settings.catalog}.default"))
         return spark
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The catalog in PyIceberg, for what is read without Spark; raises CatalogError if only Spark can read it."""
+        from frazil.lake import pyiceberg_catalog
+
+        return pyiceberg_catalog.open_catalog(self.settings)
 
     def _stores(self) -> list[str]:
         """Return where source and warehouse are on S3, as far as boto3 finds them."""
@@ -433,9 +441,8 @@ class Workbook:
                 return TableResult(spec.source, "stopped", "interrupted before its turn")
             result = self.attempt(spec, work)
             if result.status != "unchanged" and not quiet:
-                self.progress(
-                    ", ".join([f"{spec.source}: {result.status}", *_counts(result), f"{result.seconds:.1f} s"])
-                )
+                counts = [f"{v:,} {k.replace('_', ' ')}" for k, v in result.counts.items() if v]
+                self.progress(", ".join([f"{spec.source}: {result.status}", *counts, f"{result.seconds:.1f} s"]))
             return result
 
         # Build the session here, before threads ask for it.
@@ -445,7 +452,3 @@ class Workbook:
             self.interruptible(),
         ):
             return list(pool.map(shown, [s for s in self.specs.values() if s.source not in skip]))
-
-
-def _counts(result: TableResult) -> list[str]:
-    return [f"{v:,} {k.replace('_', ' ')}" for k, v in result.counts.items() if v]
