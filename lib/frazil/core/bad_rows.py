@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.columns import TEXTS, Column, unrepresentable
+from frazil.config.lake_types import value_type
 from frazil.config.spec import TableSpec
 from frazil.core.changes import FIELDS, OP, OPERATIONS, BadRow, FieldRules, KeptRow, texts_by_role, values_by_role
 from frazil.core.csv import Dialect, line_of
 from frazil.core.parquet import as_texts, kind_of
 from frazil.core.replaced_values import times_as_texts
-from frazil.core.types import arrow_type
 from frazil.errors import LOAD_AGAIN, FrazilError, many
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _remedy_of_value(spec: TableSpec, row: ShownRow) -> str:
             f"write lake: string {at}, which keeps the text, {LOAD_AGAIN}; or write replace: {{{special}: null}} {at}, or another "
             "value than null, which loses what the source has there"
         )
-    if str(arrow_type(column)) != "string":
+    if value_type(column) != "string":
         return f"write the right type, or lake: string, {at}, {LOAD_AGAIN}"
     return ""
 

@@ -20,12 +20,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from frazil.config.columns import TEXTS, Column
+from frazil.config.lake_types import value_type
 from frazil.config.spec import TableSpec
 from frazil.core.csv import WrongWidth
 from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS, fields_by_role
 from frazil.core.parquet import type_values
 from frazil.core.replaced_values import FFFD, as_texts_where_lacking, replaced_texts, times_as_texts
-from frazil.core.types import arrow_type, type_texts
+from frazil.core.types import type_texts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -345,9 +346,8 @@ def _value(column: Column, texts: pa.Array, old: bool = False) -> tuple[pa.Array
     values, misfit = judged(column, texts)
     if misfit is None or (pa.types.is_string(values.type) and FFFD in dict(column.replace)):
         return values, None
-    kind = arrow_type(column)
-    words = f"does not fit {column.type} ({_lake_words(column)} in the lake)"
-    if str(kind) == "string":
+    words = f"does not fit {column.type} ({value_type(column)} in the lake)"
+    if pa.types.is_string(values.type):
         words = "holds U+FFFD: bytes that are not UTF-8, or that character itself"
     if column.name == COMMIT_TIME:
         words = "is not yyyy-MM-dd HH:mm:ss.SSSSSS"
@@ -372,16 +372,6 @@ def _declared(column: Column, values: pa.Array) -> pa.Array:
 
     texts = values if pa.types.is_string(values.type) else as_texts_where_lacking(column, values)
     return values if texts is None else replaced_texts(column, texts)
-
-
-def _lake_words(column: Column) -> str:
-    """Return Spark's name of a column's type in the lake."""
-    kind = str(arrow_type(column))
-    names = {
-        "int32": "int", "int64": "bigint", "float": "float", "double": "double", "bool": "boolean", "binary": "binary",
-        "date32[day]": "date", "timestamp[us]": "timestamp_ntz", "timestamp[us, tz=UTC]": "timestamp",
-    }  # fmt: skip
-    return names.get(kind, kind.replace("decimal128", "decimal").replace(", ", ","))
 
 
 def _without_origin(meant: Rows, nothing: pa.Array) -> _Fault | None:

@@ -14,7 +14,8 @@ from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import BadRows
 from frazil.core.changes import TABLE, BadRow, KeptRow
 from frazil.core.messages import seconds_of
-from frazil.core.types import arrow_type, type_texts
+from frazil.core.time_sql import micros_type
+from frazil.core.types import arrow_of, arrow_type, type_texts
 from frazil.dms.file_columns import JSON, NAMED, PARQUET, SHARED, STATED
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.engine.collapsed_batch import PLACE, as_micros, place_sql, time_sql
@@ -55,9 +56,7 @@ def record_frame(
         _record(row, by_order[order], of) | same | {PLACE[0]: order, PLACE[1]: row.number} | _keys(row.kept)
         for order, row in bad.rows
     ]
-    kinds = {"string": pa.string(), "binary": pa.binary(), "timestamp": pa.int64(), "bigint": pa.int64(), "int": pa.int32(),
-             "boolean": pa.bool_(), "array<string>": pa.list_(pa.string())}  # fmt: skip
-    fields = [(name, kinds[kind]) for name, kind in RECORD.items() if name not in _KEYS]
+    fields = [(name, arrow_of(micros_type(kind))) for name, kind in RECORD.items() if name not in _KEYS]
     places = list(zip(PLACE, (pa.int32(), pa.int64()), strict=True))
     own = [*places, ("has_key", pa.bool_()), ("has_old", pa.bool_()), ("written", pa.string())]
     table = pa.Table.from_pylist(records, pa.schema([*fields, *own]))

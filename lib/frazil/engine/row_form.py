@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from frazil.config.lake_types import lake_type
 from frazil.config.spec import TableSpec
 from frazil.core.latest_per_key import Latest, events, key_hashes, last_events, moving_events
-from frazil.core.time_sql import is_time
+from frazil.core.time_sql import is_time, micros_type
+from frazil.core.types import arrow_of, arrow_type
 from frazil.engine.collapsed_batch import PLACE, as_micros, lake_columns
 
 if TYPE_CHECKING:
@@ -41,19 +42,9 @@ class RowForm:
         """The Arrow schema of the rows."""
         import pyarrow as pa
 
-        columns = [(f"c{i}", self._kind(name)) for i, name in enumerate(self.spec.names)]
+        columns = [(f"c{i}", arrow_of(micros_type(lake_type(c)))) for i, c in enumerate(self.spec.columns)]
         place = [(PLACE[0], pa.int32()), (PLACE[1], pa.int64())] if self.places else []
         return pa.schema([("op", pa.string()), *columns, *place])
-
-    def _kind(self, name: str) -> pa.DataType:
-        import pyarrow as pa
-
-        from frazil.core.types import arrow_type
-
-        column = self.spec.column(name)
-        if is_time(lake_type(column)):
-            return pa.int64()
-        return pa.string() if column.mask else arrow_type(column)
 
     @cached_property
     def with_facts(self) -> pa.Schema:
@@ -79,8 +70,6 @@ class RowForm:
 
     def typed(self, rows: pa.Table) -> pa.Table:
         """Return rows of this form with times as times."""
-        from frazil.core.types import arrow_type
-
         for i, column in enumerate(self.spec.columns):
             if is_time(lake_type(column)):
                 place = rows.schema.get_field_index(f"c{i}")
