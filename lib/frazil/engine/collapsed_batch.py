@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.lake_types import OPERATION_COLUMNS
+from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.core.bad_rows import SHOWN, BadRows
 from frazil.core.changes import OPERATIONS, Changes
-from frazil.core.time_sql import wall_clock
+from frazil.core.time_sql import from_micros
 from frazil.core.types import masked
 from frazil.engine.read_files import FileToRead, PartitionRead
 from frazil.lake.small_frames import of_arrow
@@ -114,8 +114,7 @@ def merge_rows(rows: DataFrame, spec: TableSpec) -> DataFrame:
     that. Tables that keep every change have their own columns instead. For rows that may lack columns `missing` names
     these. `source` is the key under which a row is stored, if it is another one.
     """
-    times = micros_sql(spec)
-    values = [times.get(f"c{i}", f"c{i}") for i in range(len(spec.columns))]
+    values = lake_values(spec)
     row = ", ".join(f"{literal(c.name)}, {value}" for c, value in zip(spec.columns, values, strict=True))
     keys = [f"{values[spec.names.index(k)]} as k{i}" for i, k in enumerate(spec.key)]
     if EACH[0] in rows.columns:
@@ -140,13 +139,8 @@ def _every_change(rows: DataFrame, spec: TableSpec, values: Sequence[str]) -> Da
 
 def _source_sql(spec: TableSpec) -> str:
     """Return the SQL of the key under which a row is stored; null if it is the row's own, or none is."""
-    from frazil.core.types import arrow_type
-
     places = [spec.names.index(key) for key in spec.key]
-    values = [
-        f"stored{i}" if spec.column(k).mask else time_sql(arrow_type(spec.column(k)), f"stored{i}")
-        for i, k in enumerate(spec.key)
-    ]
+    values = [from_micros(lake_type(spec.column(k)), f"stored{i}") for i, k in enumerate(spec.key)]
     key = ", ".join(f"{literal(name)}, {value}" for name, value in zip(spec.key, values, strict=True))
     same = " and ".join(f"stored{i} = c{place}" for i, place in enumerate(places))
     return f"if(stored0 is null or {same}, null, named_struct({key}))"
@@ -158,30 +152,9 @@ def place_sql() -> str:
     return f"named_struct('phase', 1L, 'object', {order}, 'row_no', {number})"
 
 
-def micros_sql(spec: TableSpec) -> dict[str, str]:
-    """Return the SQL of each time column, given as microseconds:
-
-    Spark would shift Arrow's times by the session's zone.
-    """
-    import pyarrow as pa
-
-    from frazil.core.types import arrow_type
-
-    found = {}
-    for i, column in enumerate(spec.columns):
-        kind = arrow_type(column)
-        if pa.types.is_timestamp(kind) and not column.mask:
-            found[f"c{i}"] = time_sql(kind, f"c{i}")
-    return found
-
-
-def time_sql(kind: pa.DataType, micros: str) -> str:
-    """Return the SQL of a time column that is given as microseconds; a column of another type stays as it is."""
-    import pyarrow as pa
-
-    if not pa.types.is_timestamp(kind):
-        return micros
-    return f"timestamp_micros({micros})" if kind.tz else wall_clock(micros)
+def lake_values(spec: TableSpec) -> list[str]:
+    """Return the SQL of a table's columns, which are given as `c0` … with times as microseconds."""
+    return [from_micros(lake_type(column), f"c{i}") for i, column in enumerate(spec.columns)]
 
 
 def bounds(rows: pa.Table, spec: TableSpec) -> tuple[Any, Any]:

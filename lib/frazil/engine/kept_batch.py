@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from frazil.config.lake_types import lake_type
 from frazil.config.sql import literal
 from frazil.core.latest_per_key import Latest, keys_at_first
-from frazil.engine.collapsed_batch import as_micros, merge_rows, micros_sql
+from frazil.engine.collapsed_batch import as_micros, lake_values, merge_rows
 from frazil.engine.row_form import ORDER, PASSED, RowForm, in_batches, packed
 from frazil.lake.data_file_writer import ROW_ID
 from frazil.lake.small_frames import of_arrow
@@ -114,9 +115,8 @@ class KeptBatch:
         from pyspark.sql import functions as F
 
         first = self.form.key_columns[0]
-        is_time = first in micros_sql(self.form.spec)
-        kind = dict(self.frame.dtypes)[first]
-        can_be_bound = kind.startswith(("int", "bigint", "decimal", "string")) and not is_time
+        kind = lake_type(self.form.spec.column(self.form.spec.key[0]))
+        can_be_bound = kind.startswith(("int", "bigint", "decimal", "string"))
         ends = (F.min(first), F.max(first)) if can_be_bound else (F.lit(None), F.lit(None))
         count = F.count_if(F.col("op") != PASSED)
         texts, keys, low, high = self.frame.agg(F.collect_list("fact"), count, *ends).first()
@@ -251,8 +251,8 @@ def _with_typed_keys(rows: DataFrame, form: RowForm) -> DataFrame:
 
 
 def _key_values(form: RowForm) -> list[str]:
-    times = micros_sql(form.spec)
-    return [times.get(name, name) for name in form.key_columns]
+    values = lake_values(form.spec)
+    return [values[form.spec.names.index(name)] for name in form.spec.key]
 
 
 def _with_old_keys(rows: pa.Table, first: int, old_keys: pa.Table) -> pa.Table:

@@ -9,16 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from frazil.config.lake_types import value_type
 from frazil.config.paths import as_uri
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import BadRows
 from frazil.core.changes import TABLE, BadRow, KeptRow
 from frazil.core.messages import seconds_of
-from frazil.core.time_sql import micros_type
-from frazil.core.types import arrow_of, arrow_type, type_texts
+from frazil.core.time_sql import from_micros, micros_type
+from frazil.core.types import arrow_of, type_texts
 from frazil.dms.file_columns import JSON, NAMED, PARQUET, SHARED, STATED
 from frazil.dms.file_layout import CHANGE_PHASE
-from frazil.engine.collapsed_batch import PLACE, as_micros, place_sql, time_sql
+from frazil.engine.collapsed_batch import PLACE, as_micros, place_sql
 from frazil.engine.read_files import FileToRead, PartitionRead
 from frazil.lake import quarantine_table
 from frazil.lake.quarantine_table import key_texts_sql
@@ -86,7 +87,7 @@ def _typed(spec: TableSpec, name: str, texts: pa.Array) -> pa.Array:
 def _with_keys(rows: DataFrame, spec: TableSpec) -> DataFrame:
     """Return records with their keys as Spark writes them; a key that does not fit its type stays as it was written."""
     new, old = (
-        [time_sql(arrow_type(spec.column(k)), f"{side}_{i}") for i, k in enumerate(spec.key)]
+        [from_micros(value_type(spec.column(k)), f"{side}_{i}") for i, k in enumerate(spec.key)]
         for side in ("key", "old_key")
     )
     found = rows.selectExpr(

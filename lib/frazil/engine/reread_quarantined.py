@@ -26,14 +26,14 @@ from frazil.core.csv import Dialect, records_of_lines
 from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS
 from frazil.core.latest_per_key import moves
 from frazil.core.messages import parse_message, type_messages, with_bytes
-from frazil.core.time_sql import micros_type
-from frazil.core.types import arrow_type, masked
+from frazil.core.time_sql import from_micros, micros_type
+from frazil.core.types import masked
 from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_columns import JSON, PARQUET, SHARED, STATED
 from frazil.dms.file_layout import shared_layout, stated_layout
 from frazil.dms.listing import DmsObject
 from frazil.dms.mappings import message_names
-from frazil.engine.collapsed_batch import as_micros, lake_columns, micros_sql, time_sql
+from frazil.engine.collapsed_batch import as_micros, lake_columns, lake_values
 from frazil.engine.read_files import FileToRead, field_rules, table_named
 from frazil.lake.small_frames import of_arrow
 
@@ -125,14 +125,13 @@ def _schema(spec: TableSpec) -> str:
 
 
 def _typed(rows: DataFrame, spec: TableSpec) -> DataFrame:
-    times, new, old = micros_sql(spec), [], []
-    for i, column in enumerate(spec.columns):
-        value, key = times.get(f"c{i}", f"c{i}"), f"cast(null as {lake_type(column)})"
+    new, old = [], []
+    for column, value in zip(spec.columns, lake_values(spec), strict=True):
+        kind, key = lake_type(column), "null"
         if column.name in spec.key:
-            key = f"o{spec.key.index(column.name)}"
-            key = key if column.mask else time_sql(arrow_type(column), key)
+            key = from_micros(kind, f"o{spec.key.index(column.name)}")
         new.append(f"{literal(column.name)}, {value}")
-        old.append(f"{literal(column.name)}, {key}")
+        old.append(f"{literal(column.name)}, cast({key} as {kind})")
     return rows.selectExpr(
         "id",
         "op",
