@@ -17,7 +17,7 @@ from frazil.dms.control_records import DEFINING_OPERATIONS
 from frazil.dms.stream_source import ARRIVED
 from frazil.engine import message_batch, message_blocks
 from frazil.engine.collapsed_batch import Tally, Wanted
-from frazil.engine.large_batch import collapsed_rows, collapsing, counted_blocks
+from frazil.engine.large_batch import collapsed_rows, counted_blocks, ordering
 from frazil.engine.message_blocks import Part, PartReading
 from frazil.engine.row_form import RowForm
 from frazil.flows.stream_read import Group, groups_of_facts
@@ -92,7 +92,7 @@ def _collapsed(blocks, part: Part, buckets: int = 3):
     read = list(counted_blocks(reading.changes_of(iter(blocks)), SPEC, 1, numbers))
     random.Random(buckets).shuffle(read)
     return collapsed_rows(
-        pa.Table.from_batches(collapsing(RowForm(SPEC))(iter(read))), RowForm(SPEC), Wanted(QUANTILES)
+        pa.Table.from_batches(ordering(RowForm(SPEC), with_keys=False)(iter(read))), RowForm(SPEC), Wanted(QUANTILES)
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -206,26 +207,11 @@ class Ages:
         known_time = ~np.isnan(written_ms)
         self.dms.append(written_ms[known_time].astype("int64") - committed_ms[known_time])
 
-    def to_dict(self) -> dict[str, list[int]]:
-        """Return a form that JSON can hold."""
-        import numpy as np
-
-        lists = {"age": self.age, "dms": self.dms}
-        return {name: np.concatenate(parts).tolist() if parts else [] for name, parts in lists.items()} | {
-            "ends": self.ends
-        }
-
-    @staticmethod
-    def together(parts: Sequence[dict[str, list[int]]]) -> Ages:
-        """Return the delays of several parts, given as the results of `to_dict`."""
-        import numpy as np
-
-        whole = Ages()
-        for part in parts:
-            whole.age.append(np.array(part["age"], "int64"))
-            whole.dms.append(np.array(part["dms"], "int64"))
-            whole.ends += part["ends"]
-        return whole
+    def add_part(self, part: Ages) -> None:
+        """Add the delays of a part of the batch."""
+        self.age += part.age
+        self.dms += part.dms
+        self.ends += part.ends
 
     def points(self, quantiles: Sequence[float]) -> dict[str, str | None]:
         """Return the points of both as JSON arrays; None if no change has a commit time."""
@@ -260,13 +246,13 @@ class Tally:
     """A count of what was read: `most_bad` bad rows of each file are kept, and every `every`-th change has its delays."""
 
     def __init__(self, most_bad: int = SHOWN, every: int = 1):
-        self.good = dict.fromkeys(OPERATIONS, 0)
+        self.good: Counter[str] = Counter()
         self.bad, self.ages = BadRows(most_bad), Ages(every)
 
     @property
     def rows(self) -> int:
         """The number of good rows."""
-        return sum(self.good.values())
+        return self.good.total()
 
     def add(self, order: int, changes: Changes, written_at_s: float | np.ndarray) -> None:
         """Add a block of changes: its file's place in the order, and when DMS wrote them."""
@@ -283,15 +269,10 @@ class Tally:
         counts = {"changes": self.rows + self.bad.count, "bad": self.bad.count, **ops}
         return counts | {"out_of_sequence": 0, "passed": 0} | self.ages.points(quantiles)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return a form that JSON can hold."""
-        return {"good": self.good, "bad": self.bad.to_dict(), "ages": self.ages.to_dict()}
-
-    @staticmethod
-    def together(parts: Iterable[Mapping[str, Any]]) -> Tally:
-        """Return several tallies as one, given as the results of `to_dict`."""
-        whole, parts = Tally(), list(parts)
-        whole.good = {op: sum(part["good"][op] for part in parts) for op in OPERATIONS}
-        whole.bad = BadRows.together(part["bad"] for part in parts)
-        whole.ages = Ages.together([part["ages"] for part in parts])
-        return whole
+    def with_parts(self, parts: Iterable[Tally]) -> Tally:
+        """Add the tallies of parts of the batch, and return the whole."""
+        for part in parts:
+            self.good += part.good
+            self.bad.add_part(part.bad)
+            self.ages.add_part(part.ages)
+        return self

@@ -5,11 +5,11 @@ The driver gets an entry for each data file, and nothing for a row.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from frazil.engine.tasks import results_of
 from frazil.engine.write_rows import WritePlan
 from frazil.lake.data_file_writer import ROW_ID
 from frazil.lake.jvm_row_delta import LiveFile
@@ -48,8 +48,8 @@ def delete_in_tasks(
     """Write the deletes of rows that `key_scan.found_rows` found, together with the present deletes of their files."""
     files = spark.sparkContext.broadcast([*plan.items()])
     try:
-        job = found.repartition(partitions, "file").mapInArrow(_deleting(write, files), "result string")
-        parts = [Deleted(**json.loads(row.result)) for row in job.collect()]
+        by_file = found.repartition(partitions, "file")
+        parts: list[Deleted] = results_of(by_file, lambda batches: _deleted(batches, write, files.value))
     finally:
         files.destroy()
     whole, digest = {path: entry for part in parts for path, entry in part.entries.items()}, 0
@@ -74,20 +74,8 @@ def digest_of(numbers: np.ndarray, row_ids: np.ndarray | None) -> int:
 # --- what tasks do
 
 
-def _deleting(write: WritePlan, files: Any) -> Callable:
-    """Return the function of a task; `files` broadcasts the path and the `LiveFile` of each place."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        found = _deleted(batches, write, files.value)
-        yield pa.RecordBatch.from_pydict({"result": [json.dumps(vars(found))]})
-
-    return run
-
-
 def _deleted(batches: Iterator[pa.RecordBatch], write: WritePlan, files: Sequence[tuple[str, LiveFile]]) -> Deleted:
-    """Write the deletes of a task's rows."""
+    """Write the deletes of a task's rows; `files` has the path and the `LiveFile` of each place."""
     from pyiceberg.io import load_file_io
     from pyiceberg.table.metadata import TableMetadataUtil
 

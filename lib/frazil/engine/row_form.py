@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 
 ROWS_AT_ONCE = 1 << 16
-PASSED = "P"
-"""The operation of a row whose key other rows only passed."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +44,6 @@ class RowForm:
         place = [(PLACE[0], pa.int32()), (PLACE[1], pa.int64())] if self.places else []
         return pa.schema([("op", pa.string()), *columns, *place])
 
-    @cached_property
-    def with_facts(self) -> pa.Schema:
-        """The Arrow schema of the rows, with a column `fact`."""
-        import pyarrow as pa
-
-        return pa.schema([("fact", pa.string()), *self.schema])
-
     @property
     def key_columns(self) -> list[str]:
         """The names of the key's columns, `c0` …, in the order of the key."""
@@ -69,11 +60,12 @@ class RowForm:
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def typed(self, rows: pa.Table) -> pa.Table:
-        """Return rows of this form with times as times."""
-        for i, column in enumerate(self.spec.columns):
-            if is_time(lake_type(column)):
-                place = rows.schema.get_field_index(f"c{i}")
-                rows = rows.set_column(place, f"c{i}", rows[f"c{i}"].cast(arrow_type(column)))
+        """Return rows of this form with times as times, also in `stored0` …, the keys under which rows are stored."""
+        columns = {f"c{i}": column for i, column in enumerate(self.spec.columns)}
+        columns |= {f"stored{i}": self.spec.column(name) for i, name in enumerate(self.spec.key)}
+        for place, name in enumerate(rows.column_names):
+            if name in columns and is_time(lake_type(columns[name])):
+                rows = rows.set_column(place, name, rows[name].cast(arrow_type(columns[name])))
         return rows
 
 
