@@ -12,7 +12,7 @@ import pytest
 
 from frazil.config.spec import parse_spec
 from frazil.core.changes import Changes
-from frazil.core.messages import Message, MessageNames, is_readable, parse_message, seconds_of, type_messages
+from frazil.core.messages import Message, MessageNames, is_readable, parse_message, seconds_of
 from frazil.dms.control_records import DEFINING_OPERATIONS
 from frazil.dms.stream_source import ARRIVED
 from frazil.engine import message_batch, message_blocks
@@ -22,7 +22,7 @@ from frazil.engine.message_blocks import Part, PartReading
 from frazil.engine.row_form import RowForm
 from frazil.flows.stream_read import Group, groups_of_facts
 from frazil.report.latency import QUANTILES
-from helpers import spec_of
+from helpers import spec_of, type_messages
 
 COLUMNS = ("id INT8", "n INT4", "price NUMERIC(12,2)", "flag BOOLEAN", "at DATETIME", "v NCLOB")
 SPEC = parse_spec(spec_of("public.t", *COLUMNS))

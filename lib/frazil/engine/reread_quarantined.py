@@ -25,7 +25,7 @@ from frazil.core.changes import FIELDS, BadRow, Changes, no_changes, type_record
 from frazil.core.csv import Dialect, records_of_lines
 from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS
 from frazil.core.latest_per_key import moves
-from frazil.core.messages import parse_message, type_messages, with_bytes
+from frazil.core.messages import columns_of, gather, type_columns, with_bytes
 from frazil.core.time_sql import from_micros, micros_type
 from frazil.core.types import masked
 from frazil.dms.endpoint import SourceTable
@@ -156,9 +156,11 @@ def reread(records: pa.Table, how: Reread) -> pa.Table:
         alike.setdefault(_kind(record, how), []).append(i)
     parts = [_rows(ids.slice(0, 0), Changes(no_changes(how.spec)), how.spec)]
     for (form, *kind), places in alike.items():
-        some = [raws[i] or b"" for i in places]
-        changes = _messages(some, how, *kind) if form == JSON else _lines(some, how, form, *kind)
-        parts.append(_rows(ids.take(pa.array(places)), changes, how.spec))
+        some, found = [raws[i] or b"" for i in places], ids.take(pa.array(places))
+        if form == JSON:
+            parts += _messages(found, some, how, *kind)
+        else:
+            parts.append(_rows(found, _lines(some, how, form, *kind), how.spec))
     return pa.concat_tables(parts)
 
 
@@ -174,13 +176,16 @@ def _kind(record: Mapping[str, Any], how: Reread) -> tuple:
     return form, roles or tuple(record["layout"]), phase
 
 
-def _messages(raws: Sequence[bytes], how: Reread, partitions: int) -> Changes:
-    import numpy as np
+def _messages(ids: pa.Array, raws: Sequence[bytes], how: Reread, partitions: int) -> Iterator[pa.Table]:
+    import pyarrow as pa
 
-    parsed = [parse_message(raw, how.before_field) for raw in raws]
     names = message_names(how.spec, how.table.mappings)
-    changes = type_messages(parsed, np.arange(len(parsed)), how.spec, names, partitions)
-    return Changes(changes.rows, tuple(with_bytes(row, raws[row.number], how.spec) for row in changes.bad))
+    for key, rows in gather(raws, how.before_field).items():
+        places = [row[0] for row in rows]
+        columns = columns_of(key, rows, pa.array(range(len(rows))))
+        changes = type_columns(columns, how.spec, names, partitions)
+        bad = tuple(with_bytes(row, raws[places[row.number]], how.spec) for row in changes.bad)
+        yield _rows(ids.take(pa.array(places)), Changes(changes.rows, bad), how.spec)
 
 
 def _lines(raws: Sequence[bytes], how: Reread, form: str, roles: Sequence[str], phase: int) -> Changes:
