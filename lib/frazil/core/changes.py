@@ -246,17 +246,10 @@ def _meaning(role: str, text: pa.Array, spec: TableSpec, rules: FieldRules) -> p
     has_empty = column.dms_type in HAVE_EMPTY
     if rules.not_carried is not None:
         text = _without(text, rules.not_carried)
-    if image == "before" and spec.policy != "multiset":  # DMS writes nothing for an unchanged key
-        return (
-            _without(text, rules.null)
-            if has_empty and rules.null
-            else text
-            if has_empty
-            else _without(text, "", rules.null)
-        )
-    if not rules.null:
-        return text if has_empty else _without(text, "")
-    return _without(pc.fill_null(text, ""), rules.null) if has_empty else _without(text, "", rules.null)
+    may_be_unchanged = image == "before" and spec.policy != "multiset"  # DMS writes nothing for an unchanged key
+    if rules.null and has_empty and not may_be_unchanged:
+        text = pc.fill_null(text, "")
+    return _without(text, *(word for word in ("", rules.null) if word or not has_empty))
 
 
 def _without(texts: pa.Array, *words: str) -> pa.Array:

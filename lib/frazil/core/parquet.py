@@ -91,13 +91,7 @@ def as_texts(values: pa.Array) -> pa.Array:
         except pa.ArrowInvalid:  # invalid bytes show as U+FFFD
             return pa.array([v if v is None else v.decode("utf-8", "replace") for v in values.to_pylist()], pa.string())
     if kind == "time":
-        texts = values.cast(pa.string())
-        return pc.utf8_rtrim(
-            pc.utf8_rtrim(
-                pc.if_else(pc.match_substring(texts, "."), texts, pc.binary_join_element_wise(texts, ".", "")), "0"
-            ),
-            ".",
-        )
+        return pc.replace_substring_regex(values.cast(pa.string()), r"\.0*$|(\.\d*[1-9])0+$", r"\1")
     if values.type == pa.float32():
         values = values.cast(pa.float64())  # all digits of the value, not the shortest form among floats
     return values.cast(pa.string())
