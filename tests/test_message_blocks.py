@@ -89,7 +89,7 @@ def _collapsed(blocks, part: Part, buckets: int = 3):
     """Run the tasks that type and collapse blocks, one after another."""
     reading = _reading(part)
     numbers = list(range(buckets))
-    read = list(counted_blocks(reading.changes_of(iter(blocks)), SPEC, 1, numbers))
+    read = list(counted_blocks(reading.changes_of(iter(blocks)), SPEC, numbers, Tally()))
     random.Random(buckets).shuffle(read)
     return collapsed_rows(
         pa.Table.from_batches(ordering(RowForm(SPEC), with_keys=False)(iter(read))), RowForm(SPEC), Wanted(QUANTILES)

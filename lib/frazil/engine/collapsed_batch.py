@@ -103,8 +103,7 @@ def frame_of(spark: SparkSession, rows: pa.Table | DataFrame, spec: TableSpec) -
     if not isinstance(rows, pa.Table):
         return rows
     for i, name in enumerate(rows.column_names):
-        if pa.types.is_timestamp(rows[name].type):
-            rows = rows.set_column(i, name, rows[name].cast(pa.int64()))
+        rows = rows.set_column(i, name, as_micros(rows[name]))
     return merge_rows(of_arrow(spark, rows), spec)
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
-from frazil.core.bad_rows import SHOWN
 from frazil.core.changes import Changes
 from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE
@@ -28,7 +27,7 @@ from frazil.engine.kept_batch import (
     rows_here,
     schema_of,
 )
-from frazil.engine.read_files import FileToRead, ReadPlan, plan_files, read_changes
+from frazil.engine.read_files import FileToRead, plan_files, read_changes
 from frazil.engine.row_form import BLOCK_SCHEMA, RowForm, bucket_of_each_partition, from_blocks, to_blocks
 from frazil.engine.tasks import ReadFailure, groups_of, of_groups, values_of
 from frazil.errors import FrazilError
@@ -46,21 +45,6 @@ FACT = -1
 """The bucket of a task's facts about its files; all others contain rows."""
 
 
-@dataclass(frozen=True)
-class BatchFiles:
-    """The files of a batch, and how they are read. Every `every`-th change counts for the delays."""
-
-    files: list[FileToRead]
-    read: ReadPlan
-    wanted: Wanted
-    every: int = 1
-
-    @property
-    def form(self) -> RowForm:
-        """The columns of its rows."""
-        return RowForm(self.read.spec, self.wanted.places)
-
-
 def collapse_files(spark: SparkSession, table: SourceTable, files: Sequence[DmsObject], wanted: Wanted) -> Collapsed:
     """Return the last change per key of change files, and their bad rows: the rows in the driver, or a frame.
 
@@ -68,11 +52,21 @@ def collapse_files(spark: SparkSession, table: SourceTable, files: Sequence[DmsO
     """
     in_order = sorted(files, key=lambda f: f.name)
     planned, read = plan_files(table, in_order, CHANGE_PHASE)
-    size = sum(f.size for f in files)
-    batch = BatchFiles(planned, read, wanted, every_of(size))
-    partitions = max(spark.sparkContext.defaultParallelism, size // BUCKET_BYTES)
-    blocks = _read(spark, batch, [f.size for f in in_order], partitions)
-    return replace(collapse_blocks(blocks, batch.form, partitions, wanted), files=planned)
+    size, cores, most_bad = sum(f.size for f in files), spark.sparkContext.defaultParallelism, wanted.most_bad
+    groups = groups_of(planned, [f.size for f in in_order], cores, LEAST_GROUP)
+    partitions = max(cores, size // BUCKET_BYTES)
+    every, buckets = every_of(size), bucket_of_each_partition(partitions)
+
+    def blocks_of(group: Sequence[FileToRead]) -> Iterator[pa.RecordBatch]:
+        for file in group:
+            parts = ((changes, file.order, file.written_at_s) for changes in read_changes(file, read))
+            try:
+                yield from counted_blocks(parts, read.spec, buckets, Tally(most_bad, every))
+            except FrazilError as error:
+                yield _fact(ReadFailure(file.order, error.problem, error.cure))
+
+    blocks = of_groups(spark, groups, blocks_of, BLOCK_SCHEMA)
+    return replace(collapse_blocks(blocks, RowForm(read.spec, wanted.places), partitions, wanted), files=planned)
 
 
 def collapse_blocks(read: DataFrame, form: RowForm, partitions: int, wanted: Wanted) -> Collapsed:
@@ -107,38 +101,16 @@ def collapsed_rows(found: pa.Table, form: RowForm, wanted: Wanted) -> Collapsed:
     return _with_facts(facts, wanted, rows=rows, keys=rows.num_rows, bounds=bounds(rows, form.spec), passed=passed)
 
 
-def _read(spark: SparkSession, batch: BatchFiles, sizes: Sequence[int], partitions: int) -> DataFrame:
-    """Return the frame of a batch's changes in blocks, in the buckets of `partitions`."""
-    groups = groups_of(batch.files, sizes, spark.sparkContext.defaultParallelism, LEAST_GROUP)
-    buckets = bucket_of_each_partition(partitions)
-    return of_groups(spark, groups, lambda files: _blocks_of(files, batch, buckets), BLOCK_SCHEMA)
-
-
 # --- what tasks do
 
 
-def _blocks_of(files: Sequence[FileToRead], batch: BatchFiles, buckets: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    """Yield blocks of rows by bucket, and a fact for each file."""
-    for file in files:
-        parts = ((changes, file.order, file.written_at_s) for changes in read_changes(file, batch.read))
-        try:
-            yield from counted_blocks(parts, batch.read.spec, batch.every, buckets, batch.wanted.most_bad)
-        except FrazilError as error:
-            yield _fact(ReadFailure(file.order, error.problem, error.cure))
-
-
 def counted_blocks(
-    parts: Iterable[tuple[Changes, int, float | np.ndarray]],
-    spec: TableSpec,
-    every: int,
-    buckets: Sequence[int],
-    most_bad: int = SHOWN,
+    parts: Iterable[tuple[Changes, int, float | np.ndarray]], spec: TableSpec, buckets: Sequence[int], tally: Tally
 ) -> Iterator[pa.RecordBatch]:
-    """Yield good changes as blocks by bucket, then a fact about all of them.
+    """Yield good changes as blocks by bucket, then their tally.
 
     Each part is some changes, their place in the order, and when DMS wrote them.
     """
-    tally = Tally(most_bad, every)
     for changes, order, written_at_s in parts:
         tally.add(order, changes, written_at_s)
         blocks = to_blocks(changes.rows, order, spec, len(buckets))

@@ -96,7 +96,7 @@ def changes_of_part(
     """Return the frame of a part's changes, typed and in blocks by bucket."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from counted_blocks(reading.changes_of(batches), reading.spec, reading.every, buckets, most_bad)
+        yield from counted_blocks(reading.changes_of(batches), reading.spec, buckets, Tally(most_bad, reading.every))
 
     return of_table(blocks, reading.part).mapInArrow(run, BLOCK_SCHEMA)
 
