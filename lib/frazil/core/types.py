@@ -67,9 +67,8 @@ def type_texts(column: Column, texts: pa.Array) -> tuple[pa.Array, pa.Array | No
         return texts, _if_any(pc.match_substring(texts, REPLACEMENT))
     if pa.types.is_boolean(target):
         return _booleans(texts)
-    quick = _QUICK.get(_family(target))
     try:
-        values = quick(texts, target) if quick else texts.cast(target)
+        values = _QUICK[_family(target)](texts, target)
     except (pa.ArrowInvalid, binascii.Error, ValueError):
         values = None
     return (values, None) if values is not None else _judged(column, texts, target)
@@ -177,7 +176,7 @@ def _quick_bytes(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    known = _validity(texts)
+    known = pa.array(texts.is_valid()).buffers()[1] if texts.null_count else None
     texts = pc.fill_null(texts, "")
     offsets = np.frombuffer(texts.buffers()[1], "int32", len(texts) + 1, texts.offset * 4)
     data = texts.buffers()[2]
@@ -187,12 +186,6 @@ def _quick_bytes(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
     return pa.Array.from_buffers(
         target, len(texts), [known, pa.py_buffer(((offsets - offsets[0]) // 2).astype("int32")), pa.py_buffer(raw)]
     )
-
-
-def _validity(array: pa.Array) -> pa.Buffer | None:
-    import pyarrow as pa
-
-    return pa.array(array.is_valid()).buffers()[1] if array.null_count else None
 
 
 _MOST_DIGITS = 38
@@ -225,10 +218,8 @@ def _judged(column: Column, texts: pa.Array, target: pa.DataType) -> tuple[pa.Ar
 
 
 def _cast_usual(texts: pa.Array, target: pa.DataType) -> pa.Array:
-    quick = _QUICK.get(_family(target))
-    if _family(target) in ("moment", "bytes"):
-        return quick(texts, target)
-    return texts.cast(target)
+    family = _family(target)
+    return _QUICK[family](texts, target) if family in ("moment", "bytes") else texts.cast(target)
 
 
 def _usual_form(target: pa.DataType) -> str:

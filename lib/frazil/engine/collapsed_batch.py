@@ -157,19 +157,18 @@ def lake_values(spec: TableSpec) -> list[str]:
     return [from_micros(lake_type(column), f"c{i}") for i, column in enumerate(spec.columns)]
 
 
-def bounds(rows: pa.Table, spec: TableSpec) -> tuple[Any, Any]:
-    """Return the smallest and the largest first key if a literal can express them, else None, None.
+def can_be_bound(spec: TableSpec) -> bool:
+    """Return whether literals can express values of the first key: whole numbers, decimals and texts."""
+    return lake_type(spec.column(spec.key[0])).startswith(("int", "bigint", "decimal", "string"))
 
-    Literals can express whole numbers, decimals and texts.
-    """
-    import pyarrow as pa
+
+def bounds(rows: pa.Table, spec: TableSpec) -> tuple[Any, Any]:
+    """Return the smallest and the largest first key if literals can express them, else None, None."""
     import pyarrow.compute as pc
 
-    first = rows[f"c{spec.names.index(spec.key[0])}"]
-    kind = first.type
-    if not (pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_string(kind)):
+    if not can_be_bound(spec):
         return None, None
-    found = pc.min_max(first).as_py()
+    found = pc.min_max(rows[f"c{spec.names.index(spec.key[0])}"]).as_py()
     return found["min"], found["max"]
 
 

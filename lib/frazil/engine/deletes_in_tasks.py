@@ -86,7 +86,8 @@ def _deleted(batches: Iterator[pa.RecordBatch], write: WritePlan, files: Sequenc
             return Deleted(problem="a scan names a data file that its plan lacks")
         _add_positions(positions, batch)
         count += batch.num_rows
-        ids = batch[ROW_ID].to_numpy(zero_copy_only=False) if _has_ids(batch) else None
+        has_ids = ROW_ID in batch.schema.names and not batch[ROW_ID].null_count
+        ids = batch[ROW_ID].to_numpy(zero_copy_only=False) if has_ids else None
         digest ^= digest_of(batch["n"].to_numpy(), ids)
     if not positions:
         return Deleted()
@@ -101,10 +102,6 @@ def _deleted(batches: Iterator[pa.RecordBatch], write: WritePlan, files: Sequenc
             rows |= before
     plan, vectors = ({path: pair[i] for path, pair in touched.items()} for i in (0, 1))
     return Deleted(delete_entries(metadata.format_version, plan, vectors, _store(io, metadata)), count, digest)
-
-
-def _has_ids(batch: pa.RecordBatch) -> bool:
-    return ROW_ID in batch.schema.names and not batch[ROW_ID].null_count
 
 
 def _add_positions(positions: dict[int, BitMap64], batch: pa.RecordBatch) -> None:

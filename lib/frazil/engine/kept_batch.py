@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.lake_types import lake_type
 from frazil.core.latest_per_key import Latest, keys_at_first
-from frazil.engine.collapsed_batch import as_micros, lake_values, merge_rows
+from frazil.engine.collapsed_batch import as_micros, can_be_bound, lake_values, merge_rows
 from frazil.engine.row_form import ORDER, RowForm, in_batches, packed
 from frazil.engine.tasks import results_of, values_of
 from frazil.lake.data_file_writer import ROW_ID
@@ -112,9 +111,8 @@ class KeptBatch:
         from pyspark.sql import functions as F
 
         first = self.form.key_columns[0]
-        kind = lake_type(self.form.spec.column(self.form.spec.key[0]))
-        can_be_bound = kind.startswith(("int", "bigint", "decimal", "string"))
-        ends = (F.min(first), F.max(first)) if can_be_bound else (F.lit(None), F.lit(None))
+        has_ends = can_be_bound(self.form.spec)
+        ends = (F.min(first), F.max(first)) if has_ends else (F.lit(None), F.lit(None))
         facts, keys, low, high = self.frame.agg(F.collect_list("fact"), F.count("op"), *ends).first()
         return values_of(facts), keys, (low, high)
 

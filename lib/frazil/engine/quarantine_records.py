@@ -13,7 +13,7 @@ from frazil.config.lake_types import value_type
 from frazil.config.paths import as_uri
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import BadRows
-from frazil.core.changes import TABLE, BadRow, KeptRow
+from frazil.core.changes import TABLE, BadRow
 from frazil.core.messages import seconds_of
 from frazil.core.time_sql import from_micros, micros_type
 from frazil.core.types import arrow_of, type_texts
@@ -54,8 +54,7 @@ def record_frame(
     by_order, now = {file.order: file for file in files}, round(time.time() * 1e6)
     same = {"set_aside_at": now, "changed_at": now}
     records = [
-        _record(row, by_order[order], of) | same | {PLACE[0]: order, PLACE[1]: row.number} | _keys(row.kept)
-        for order, row in bad.rows
+        _record(row, by_order[order], of) | same | {PLACE[0]: order, PLACE[1]: row.number} for order, row in bad.rows
     ]
     fields = [(name, arrow_of(micros_type(kind))) for name, kind in RECORD.items() if name not in _KEYS]
     places = list(zip(PLACE, (pa.int32(), pa.int64()), strict=True))
@@ -66,11 +65,6 @@ def record_frame(
             texts = pa.array([getattr(row.kept, side)[i] for _, row in bad.rows], pa.string())
             table = table.append_column(f"{side}_{i}", _typed(of.spec, name, texts))
     return _with_keys(of_arrow(spark, table), of.spec)
-
-
-def _keys(kept: KeptRow) -> dict[str, bool]:
-    """Return whether a row may have a key, and an old one: also one that does not fit its type, so that nobody knows it."""
-    return {"has_key": kept.has_key, "has_old": any(text is not None for text in kept.old_key)}
 
 
 def _typed(spec: TableSpec, name: str, texts: pa.Array) -> pa.Array:
@@ -114,6 +108,8 @@ def _record(row: BadRow, file: FileToRead | PartitionRead, of: RecordOf) -> dict
         "column_name": row.column.strip("<>"), "reason": row.reason, "raw": kept.raw, "row_no": place, "op": kept.op,
         "commit_ts": kept.commit_ts, "batch": of.batch, "changed_by": of.batch, "sequence": of.sequence,
         "phase": of.phase, **about, "misfit": kept.misfit, **dict.fromkeys(LATER),
+        # It may have a key, or an old one: also one that does not fit its type, so that nobody knows it.
+        "has_key": kept.has_key, "has_old": any(text is not None for text in kept.old_key),
         "written": json.dumps(kept.key, ensure_ascii=False) if kept.key and None not in kept.key else None,
     }  # fmt: skip
 
