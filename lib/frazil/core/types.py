@@ -47,11 +47,12 @@ def arrow_of(kind: str) -> pa.DataType:
 
     if kind.startswith("decimal"):
         return pa.decimal128(*map(int, re.findall(r"\d+", kind)))
-    return {
+    kinds = {
         "boolean": pa.bool_(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(), "double": pa.float64(),
         "string": pa.string(), "binary": pa.binary(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"),
         "timestamp_ntz": pa.timestamp("us"), "array<string>": pa.list_(pa.string()),
-    }[kind]  # fmt: skip
+    }  # fmt: skip
+    return kinds[kind]
 
 
 def type_texts(column: Column, texts: pa.Array) -> tuple[pa.Array, pa.Array | None]:
