@@ -14,7 +14,7 @@ from unittest import mock
 import psutil
 
 from frazil.config.settings import resolve
-from frazil.engine import kept_batch, large_batch, load_files, message_batch, message_blocks, small_batch
+from frazil.engine import kept_batch, large_batch, load_files, message_batch, message_blocks, small_batch, tasks
 from frazil.flows import cdc, full_load, maintenance, setup, stream_read, tasks_or_driver
 from frazil.flows.workbook import Workbook
 from frazil.lake import compaction, jvm, merge
@@ -37,7 +37,7 @@ ONE_TASK = ("files are compacted",)
 def let_tasks_work() -> None:
     """Let Spark's tasks read every batch, a file each, and order it in several buckets."""
     load_files.IN_PROCESS = small_batch.MOST_MB = -1
-    load_files.MOST_GROUP = 1
+    tasks.MOST_GROUP = 1
     large_batch.BUCKET_BYTES = 15_000
     stream_read.MOST = message_batch.MOST = 0
     tasks_or_driver.MOST_HASHED = -1

@@ -20,10 +20,9 @@ from frazil.core.messages import (
     parse_unusual,
     seconds_of,
     type_columns,
-    type_messages,
     with_bytes,
 )
-from helpers import spec_of
+from helpers import spec_of, type_messages
 
 SPEC = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(99)", "n NUMERIC(38,10)", "at DATETIME", "w REAL8"))
 NAMES = MessageNames({n: n for n in SPEC.names}, {"id": "BI_id"}, {"v": ["old_v"]})

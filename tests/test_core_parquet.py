@@ -8,7 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from frazil.config.columns import Column
 from frazil.config.spec import parse_spec
+from frazil.core.parquet import type_values
 from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject
@@ -59,6 +61,16 @@ def test_bytes_that_are_no_text_are_a_bad_value(read):
     assert bad == [(2, "<op>", "unknown operation '\ufffd', none of I, U, D or their OpValues")]
     _, bad = read(written(ROWS | {"id": not_utf8(b"1", b"2", b"3\xff")}))
     assert bad == [(3, "id", "column 'id': '3\ufffd' does not fit INT8 (bigint in the lake)")]
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("ms"), pa.timestamp("s"), pa.date32()], ids=str)
+@pytest.mark.parametrize("column", [Column("at", "DATETIME"), Column("at", "DATETIME", utc=True)], ids=["wall", "utc"])
+def test_times_that_microseconds_cannot_hold_are_bad_values(kind, column):
+    width = 32 if kind == pa.date32() else 64
+    numbers = [2 ** (width - 1) - 1, 1 - 2 ** (width - 1), 0]
+    values, misfit = type_values(column, pa.array(numbers, pa.int32() if width == 32 else pa.int64()).cast(kind))
+    assert misfit.to_pylist() == [True, True, False]
+    assert values.cast(pa.int64()).to_pylist() == [None, None, 0]
 
 
 def test_a_flipped_bit_in_the_footer_loses_no_row(read):

@@ -12,17 +12,17 @@ import pytest
 
 from frazil.config.spec import parse_spec
 from frazil.core.changes import Changes
-from frazil.core.messages import Message, MessageNames, is_readable, parse_message, seconds_of, type_messages
+from frazil.core.messages import Message, MessageNames, is_readable, parse_message, seconds_of
 from frazil.dms.control_records import DEFINING_OPERATIONS
 from frazil.dms.stream_source import ARRIVED
 from frazil.engine import message_batch, message_blocks
 from frazil.engine.collapsed_batch import Tally, Wanted
-from frazil.engine.large_batch import collapsed_rows, collapsing, counted_blocks
+from frazil.engine.large_batch import collapsed_rows, counted_blocks, ordering
 from frazil.engine.message_blocks import Part, PartReading
 from frazil.engine.row_form import RowForm
 from frazil.flows.stream_read import Group, groups_of_facts
 from frazil.report.latency import QUANTILES
-from helpers import spec_of
+from helpers import spec_of, type_messages
 
 COLUMNS = ("id INT8", "n INT4", "price NUMERIC(12,2)", "flag BOOLEAN", "at DATETIME", "v NCLOB")
 SPEC = parse_spec(spec_of("public.t", *COLUMNS))
@@ -89,10 +89,10 @@ def _collapsed(blocks, part: Part, buckets: int = 3):
     """Run the tasks that type and collapse blocks, one after another."""
     reading = _reading(part)
     numbers = list(range(buckets))
-    read = list(counted_blocks(reading.changes_of(iter(blocks)), SPEC, 1, numbers))
+    read = list(counted_blocks(reading.changes_of(iter(blocks)), SPEC, numbers, Tally()))
     random.Random(buckets).shuffle(read)
     return collapsed_rows(
-        pa.Table.from_batches(collapsing(RowForm(SPEC))(iter(read))), RowForm(SPEC), Wanted(QUANTILES)
+        pa.Table.from_batches(ordering(RowForm(SPEC), with_keys=False)(iter(read))), RowForm(SPEC), Wanted(QUANTILES)
     )
 
 

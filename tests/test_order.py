@@ -11,8 +11,8 @@ from frazil.dms.listing import list_table
 from frazil.dms.mappings import read_mappings
 from frazil.engine import read_files, small_batch
 from frazil.engine.large_batch import LEAST_GROUP
-from frazil.engine.load_files import MOST_GROUP, groups_of
 from frazil.engine.read_files import FileToRead, plan_files
+from frazil.engine.tasks import MOST_GROUP, groups_of
 from helpers import FILE1, FILE2, FILE3, D, I, U
 
 pytestmark = pytest.mark.spark

@@ -23,8 +23,8 @@ import pyarrow as pa  # noqa: E402
 from frazil.config.spec import parse_spec  # noqa: E402
 from frazil.core.changes import Changes  # noqa: E402
 from frazil.core.latest_per_key import latest_per_key  # noqa: E402
-from frazil.core.messages import Message, MessageNames, columns_of, gather, parse_message, type_columns, type_messages  # noqa: E402
-from helpers import spec_of  # noqa: E402
+from frazil.core.messages import Message, MessageNames, columns_of, gather, parse_message, type_columns  # noqa: E402
+from helpers import spec_of, type_messages  # noqa: E402
 from mutated_files import BAD, FIELDS, KEY, OP, TIME, Bad, value_of  # noqa: E402
 
 COLUMNS = ["id INT8", "n INT4", "price NUMERIC(12,2)", "w REAL8", "d DATE", "at DATETIME", "flag BOOLEAN", "raw BYTES(9)",

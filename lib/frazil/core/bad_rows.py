@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from frazil.config.columns import TEXTS, Column, unrepresentable
+from frazil.config.lake_types import value_type
 from frazil.config.spec import TableSpec
 from frazil.core.changes import FIELDS, OP, OPERATIONS, BadRow, FieldRules, KeptRow, texts_by_role, values_by_role
 from frazil.core.csv import Dialect, line_of
 from frazil.core.parquet import as_texts, kind_of
 from frazil.core.replaced_values import times_as_texts
-from frazil.core.types import arrow_type
 from frazil.errors import LOAD_AGAIN, FrazilError, many
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def _remedy_of_value(spec: TableSpec, row: ShownRow) -> str:
             f"write lake: string {at}, which keeps the text, {LOAD_AGAIN}; or write replace: {{{special}: null}} {at}, or another "
             "value than null, which loses what the source has there"
         )
-    if str(arrow_type(column)) != "string":
+    if value_type(column) != "string":
         return f"write the right type, or lake: string, {at}, {LOAD_AGAIN}"
     return ""
 
@@ -95,57 +95,31 @@ class BadRows:
 
     most: int = SHOWN
     count: int = 0
-    operations: dict[str, int] = field(default_factory=dict)
-    rows: list[tuple[int, BadRow]] = field(default_factory=list)
+    operations: Counter[str] = field(default_factory=Counter)
+    by_file: dict[int, list[BadRow]] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> list[tuple[int, BadRow]]:
+        """The rows that are kept, in order, each with its file's place."""
+        return [(order, row) for order, rows in sorted(self.by_file.items()) for row in rows]
 
     def add(self, file_order: int, rows: Sequence[BadRow]) -> None:
         """Add bad rows of a file; the first ones by number are kept."""
-        if not rows:
-            return
         self.count += len(rows)
-        for op in (row.kept.op for row in rows if row.kept and row.kept.op in OPERATIONS):
-            self.operations[op] = self.operations.get(op, 0) + 1
-        new = [(file_order, row) for row in rows]
-        if not self.rows or _place(self.rows[-1]) < _place(new[0]):  # blocks of files come in order
-            room = self.most - sum(order == file_order for order, _ in self.rows)
-            self.rows += new[: max(room, 0)]
-            return
-        mine = sorted([*(row for row in self.rows if row[0] == file_order), *new], key=_place)
-        others = [row for row in self.rows if row[0] != file_order]
-        self.rows = sorted(others + mine[: self.most], key=_place)
+        self.operations.update(row.kept.op for row in rows if row.kept and row.kept.op in OPERATIONS)
+        self._keep(file_order, rows)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return a form that JSON can hold."""
-        rows = [(order, asdict(row)) for order, row in self.rows]
-        for _, row in rows:
-            if row["kept"] is None:
-                continue
-            row["kept"]["raw"] = base64.b64encode(row["kept"]["raw"]).decode()
-        return {"count": self.count, "operations": self.operations, "rows": rows}
+    def add_part(self, part: BadRows) -> None:
+        """Add the bad rows of a part of the batch."""
+        self.count += part.count
+        self.operations += part.operations
+        for order, rows in part.by_file.items():
+            self._keep(order, rows)
 
-    @staticmethod
-    def together(parts: Iterable[Mapping[str, Any]]) -> BadRows:
-        """Return the bad rows of several parts, given as the results of `to_dict`."""
-        whole = BadRows()
-        for part in parts:
-            whole.count += part["count"]
-            for op, count in part["operations"].items():
-                whole.operations[op] = whole.operations.get(op, 0) + count
-            whole.rows += [(order, _row_of(row)) for order, row in part["rows"]]
-        whole.rows.sort(key=_place)
-        return whole
-
-
-def _place(found: tuple[int, BadRow]) -> tuple[int, int]:
-    return found[0], found[1].number
-
-
-def _row_of(row: Mapping[str, Any]) -> BadRow:
-    kept = row["kept"]
-    if kept is None:
-        return BadRow(**row)
-    kept = kept | {"raw": base64.b64decode(kept["raw"]), **{name: tuple(kept[name]) for name in ("key", "old_key")}}
-    return BadRow(**{**row, "kept": KeptRow(**kept)})
+    def _keep(self, order: int, rows: Sequence[BadRow]) -> None:
+        if rows:
+            first = sorted([*self.by_file.get(order, []), *rows], key=lambda row: row.number)
+            self.by_file[order] = first[: self.most]
 
 
 # --- what the quarantine keeps

@@ -20,12 +20,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from frazil.config.columns import TEXTS, Column
+from frazil.config.lake_types import value_type
 from frazil.config.spec import TableSpec
 from frazil.core.csv import WrongWidth
 from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS, fields_by_role
 from frazil.core.parquet import type_values
 from frazil.core.replaced_values import FFFD, as_texts_where_lacking, replaced_texts, times_as_texts
-from frazil.core.types import arrow_type, type_texts
+from frazil.core.types import type_texts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -101,16 +102,11 @@ class Changes:
 
 @dataclass(frozen=True)
 class Rows:
-    """Which rows of a block count: with any value (`filled`), of this table (`own`) or an unknown one (`unknown`)."""
+    """Which rows of a block are this table's or may be (`mine`), and which name no table (`unknown`, None: all do)."""
 
-    filled: np.ndarray
-    own: np.ndarray | None = None
+    mine: np.ndarray
     unknown: np.ndarray | None = None
     of_load: bool = False
-
-    def of_table(self) -> np.ndarray:
-        """Return which rows are this table's, or may be."""
-        return self.filled if self.own is None else self.filled & (self.own | self.unknown)
 
 
 @dataclass(frozen=True)
@@ -134,9 +130,7 @@ def type_records(
     """
     at = fields_by_role(roles, fields.columns)
     texts = texts_by_role(fields, roles, spec, rules)
-    return change_rows(
-        texts, numbers, spec, _absent(at, spec, rules), Rows(_filled(fields), *_origins(at, rules), rules.of_load)
-    )
+    return change_rows(texts, numbers, spec, _absent(at, spec, rules), _meant(_filled(fields), at, rules))
 
 
 def texts_by_role(
@@ -157,9 +151,7 @@ def type_columns(
     numbers = np.arange(first, first + columns.num_rows)
     every = np.ones(columns.num_rows, bool)
     values = values_by_role(columns, roles, rules)
-    return change_rows(
-        values, numbers, spec, _absent(at, spec, FieldRules()), Rows(every, *_origins(at, rules), rules.of_load)
-    )
+    return change_rows(values, numbers, spec, _absent(at, spec, FieldRules()), _meant(every, at, rules))
 
 
 def values_by_role(columns: pa.RecordBatch, roles: Sequence[str], rules: FieldRules) -> dict[str, pa.Array]:
@@ -219,7 +211,7 @@ def change_rows(
     head = {"number": pa.array(numbers), "op": op, "commit_ts": commit_ts, "change_seq": texts.get("seq", nothing)}
     lacking = {f"absent_{spec.names.index(c)}": mask for c, mask in (absent or {}).items()}
     rows = pa.RecordBatch.from_pydict({**head, **columns, **lacking})
-    return _parted(rows, numbers, [f for f in faults if f], meant.of_table(), spec)
+    return _parted(rows, numbers, [f for f in faults if f], meant.mine, spec)
 
 
 # --- what a field means
@@ -245,17 +237,10 @@ def _meaning(role: str, text: pa.Array, spec: TableSpec, rules: FieldRules) -> p
     has_empty = column.dms_type in HAVE_EMPTY
     if rules.not_carried is not None:
         text = _without(text, rules.not_carried)
-    if image == "before" and spec.policy != "multiset":  # DMS writes nothing for an unchanged key
-        return (
-            _without(text, rules.null)
-            if has_empty and rules.null
-            else text
-            if has_empty
-            else _without(text, "", rules.null)
-        )
-    if not rules.null:
-        return text if has_empty else _without(text, "")
-    return _without(pc.fill_null(text, ""), rules.null) if has_empty else _without(text, "", rules.null)
+    may_be_unchanged = image == "before" and spec.policy != "multiset"  # DMS writes nothing for an unchanged key
+    if rules.null and has_empty and not may_be_unchanged:
+        text = pc.fill_null(text, "")
+    return _without(text, *(word for word in ("", rules.null) if word or not has_empty))
 
 
 def _without(texts: pa.Array, *words: str) -> pa.Array:
@@ -302,8 +287,8 @@ def _is_read(role: str) -> bool:
     return role not in ("skip", TABLE, SCHEMA) and not role.startswith((SEQUENCE_AS, ORIGIN, ORIGIN_AS))
 
 
-def _origins(at: dict[str, pa.Array], rules: FieldRules) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return which rows are of this table, and which name none; None, None if the file has rows of one table only."""
+def _meant(filled: np.ndarray, at: dict[str, pa.Array], rules: FieldRules) -> Rows:
+    """Return which rows with any value (`filled`) are of this table, and which name none."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -313,13 +298,13 @@ def _origins(at: dict[str, pa.Array], rules: FieldRules) -> tuple[np.ndarray | N
     if TABLE in at:
         named += zip((at[SCHEMA], at[TABLE]), rules.table, strict=True)
     if not named:
-        return None, None
+        return Rows(filled, None, rules.of_load)
     own, unknown = np.ones(rows, bool), np.zeros(rows, bool)
     for column, value in named:
         texts = _without(column.cast(pa.string()), rules.null)
         unknown |= texts.is_null().to_numpy(zero_copy_only=False)
         own &= _as_mask(pc.equal(texts, value))
-    return own, unknown
+    return Rows(filled & (own | unknown), unknown, rules.of_load)
 
 
 def _filled(fields: pa.RecordBatch) -> np.ndarray:
@@ -345,9 +330,8 @@ def _value(column: Column, texts: pa.Array, old: bool = False) -> tuple[pa.Array
     values, misfit = judged(column, texts)
     if misfit is None or (pa.types.is_string(values.type) and FFFD in dict(column.replace)):
         return values, None
-    kind = arrow_type(column)
-    words = f"does not fit {column.type} ({_lake_words(column)} in the lake)"
-    if str(kind) == "string":
+    words = f"does not fit {column.type} ({value_type(column)} in the lake)"
+    if pa.types.is_string(values.type):
         words = "holds U+FFFD: bytes that are not UTF-8, or that character itself"
     if column.name == COMMIT_TIME:
         words = "is not yyyy-MM-dd HH:mm:ss.SSSSSS"
@@ -372,16 +356,6 @@ def _declared(column: Column, values: pa.Array) -> pa.Array:
 
     texts = values if pa.types.is_string(values.type) else as_texts_where_lacking(column, values)
     return values if texts is None else replaced_texts(column, texts)
-
-
-def _lake_words(column: Column) -> str:
-    """Return Spark's name of a column's type in the lake."""
-    kind = str(arrow_type(column))
-    names = {
-        "int32": "int", "int64": "bigint", "float": "float", "double": "double", "bool": "boolean", "binary": "binary",
-        "date32[day]": "date", "timestamp[us]": "timestamp_ntz", "timestamp[us, tz=UTC]": "timestamp",
-    }  # fmt: skip
-    return names.get(kind, kind.replace("decimal128", "decimal").replace(", ", ","))
 
 
 def _without_origin(meant: Rows, nothing: pa.Array) -> _Fault | None:
@@ -433,21 +407,21 @@ def _as_mask(mask: pa.Array) -> np.ndarray:
 
 
 def _parted(
-    rows: pa.RecordBatch, numbers: np.ndarray, faults: list[_Fault], filled: np.ndarray, spec: TableSpec
+    rows: pa.RecordBatch, numbers: np.ndarray, faults: list[_Fault], mine: np.ndarray, spec: TableSpec
 ) -> Changes:
     """Separate good rows from bad ones; a bad row's first fault counts."""
     import numpy as np
     import pyarrow as pa
 
     if not faults:
-        return Changes(rows if filled.all() else rows.filter(pa.array(filled)))
+        return Changes(rows if mine.all() else rows.filter(pa.array(mine)))
     wrong = np.zeros(rows.num_rows, bool)
     bad: list[BadRow] = []
     for fault in faults:
-        for i in np.flatnonzero(fault.mask & filled & ~wrong):
+        for i in np.flatnonzero(fault.mask & mine & ~wrong):
             bad.append(BadRow(int(numbers[i]), fault.column, _reason(fault, int(i), spec), fault.of_old_value))
         wrong |= fault.mask
-    good = rows.filter(pa.array(filled & ~wrong))
+    good = rows.filter(pa.array(mine & ~wrong))
     return Changes(good, tuple(sorted(bad, key=lambda row: row.number)))
 
 

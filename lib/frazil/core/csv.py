@@ -100,28 +100,14 @@ def rows_by_table(pieces: Iterable[bytes], dialect: Dialect, block: int = BLOCK)
     line, any_row = (re.compile(begin + rest + rb"(?:\n|\Z)") for rest in (rb"[^\n]*+", rb"(?:%b%b)*+" % (d, field)))
     with suppress(_BrokenQuotes):
         for text, restored in _blocks(pieces, dialect, block):
-            lines = _with_rows_as_lines(text, delimiter) if dialect.quotes and QUOTE in text else text
-            rows = line.finditer(lines) if lines else any_row.finditer(text)
-            for named, count in Counter(row.groups() for row in rows).items():
+            row = any_row if dialect.quotes and QUOTE in text else line
+            for named, count in Counter(one.groups() for one in row.finditer(text)).items():
                 if all(named):
                     fields = _parse(delimiter.join(named), 2, dialect, restored, 1).fields
                     table, schema = (column[0].as_py() for column in fields.columns)
                     if not {None, "", dialect.null} & {table, schema}:
                         found[schema, table] += count
     return found
-
-
-def _with_rows_as_lines(text: bytes, delimiter: bytes) -> bytes:
-    """Return a block without line breaks in quoted texts; empty if its quotes do not follow RFC 4180."""
-    import numpy as np
-
-    quotes = _quote_places(text)
-    if not _is_regular(text, quotes, delimiter):
-        return b""
-    raw = np.frombuffer(text, "uint8").copy()
-    breaks = np.flatnonzero(raw == NEWLINE[0])
-    raw[breaks[np.searchsorted(quotes, breaks) % 2 == 1]] = ord(" ")
-    return raw.tobytes()
 
 
 def records_of_lines(lines: Sequence[bytes], width: int, dialect: Dialect) -> Records:

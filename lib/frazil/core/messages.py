@@ -152,15 +152,7 @@ def _of_metadata(metadata: dict[str, Any]) -> Message:
         value = metadata.get(name)
         return value if value is None or isinstance(value, str) else json.dumps(value)
 
-    return Message(
-        text("record-type"),
-        text("operation"),
-        text("schema-name"),
-        text("table-name"),
-        text("timestamp"),
-        text("commit-timestamp"),
-        text("partition-key-type"),
-    )
+    return Message(*map(text, METADATA.values()))
 
 
 # --- messages as columns
@@ -197,19 +189,6 @@ def columns_of(key: Key, rows: Sequence[tuple], numbers: pa.Array) -> pa.Table:
     _, *values = zip(*rows, strict=True)
     same = {n: pa.repeat(pa.scalar(getattr(key, n), pa.string()), len(rows)) for n in ("operation", "spread", "fault")}
     return pa.table({"number": numbers, **same, **{n: _texts(v) for n, v in zip(names, values, strict=True)}})
-
-
-def _columns_of_messages(messages: Sequence[Message], numbers: np.ndarray, names: MessageNames) -> pa.Table:
-    """Return the table of messages that may have different names, with the columns of `names`."""
-    import pyarrow as pa
-
-    columns = {n: _texts([getattr(m, n) for m in messages]) for n in ("operation", "built", "committed", "spread")}
-    columns |= {"number": pa.array(numbers), "fault": _texts([m.fault or None for m in messages])}
-    old = {*names.columns.values()}
-    former = {n for some in names.former.values() for n in some}
-    data = {*old, *names.old_columns.values(), *former, *names.origin}
-    columns |= {f"data.{n}": _texts([m.data.get(n) for m in messages]) for n in data}
-    return pa.table(columns | {f"old.{n}": _texts([m.old.get(n) for m in messages]) for n in old})
 
 
 def _texts(values: Sequence[Any]) -> pa.Array:
@@ -264,18 +243,11 @@ def _seconds(text: str | None) -> float:
 # --- the changes in them
 
 
-def type_messages(
-    messages: Sequence[Message], numbers: np.ndarray, spec: TableSpec, names: MessageNames, partitions: int = 1
-) -> Changes:
-    """Return the changes in messages of one table; `numbers` are their offsets.
+def type_columns(messages: pa.Table, spec: TableSpec, names: MessageNames, partitions: int = 1) -> Changes:
+    """Return the changes in messages of one table, whose numbers are their places in order.
 
     With several `partitions`, one holds the order of a key: an update that moves a row to a key of another one is bad.
     """
-    return type_columns(_columns_of_messages(messages, numbers, names), spec, names, partitions)
-
-
-def type_columns(messages: pa.Table, spec: TableSpec, names: MessageNames, partitions: int = 1) -> Changes:
-    """Return the same of messages as columns."""
     import pyarrow.compute as pc
 
     messages, unknown = _own(messages, names.origin)
@@ -433,8 +405,10 @@ def _order_lost(messages: pa.Table, spec: TableSpec, names: MessageNames, partit
 
 def _operations(texts: pa.ChunkedArray) -> pa.Array:
     """Return operations as I, U and D; an unknown one stays."""
+    import pyarrow as pa
+
     coded = _whole(texts).dictionary_encode()
-    return _strings([OPERATIONS.get(op, op) for op in coded.dictionary.to_pylist()]).take(coded.indices)
+    return pa.array([OPERATIONS.get(op, op) for op in coded.dictionary.to_pylist()], pa.string()).take(coded.indices)
 
 
 def _without_z(texts: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -451,12 +425,6 @@ def _commit_times(texts: pa.ChunkedArray) -> pa.ChunkedArray:
 
     usual = pc.and_(pc.ends_with(texts, "Z"), pc.equal(pc.utf8_slice_codeunits(texts, 10, 11), "T"))
     return pc.if_else(usual, pc.utf8_slice_codeunits(texts, 0, -1), pc.binary_join_element_wise(texts, "(no Z)", " "))
-
-
-def _strings(values: list[str | None]) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.array(values, pa.string())
 
 
 def _with_sequence(rows: pa.RecordBatch) -> pa.RecordBatch:

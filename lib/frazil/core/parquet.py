@@ -57,10 +57,8 @@ def type_values(column: Column, values: pa.Array) -> tuple[pa.Array, pa.Array | 
     kind = kind_of(values.type)
     if kind == "text" or (kind == "bytes" and types.is_string(target)):
         return type_texts(column, as_texts(values))
-    if kind == "moment":
-        return _moments(column, values, target)
-    if kind == "date":
-        return _dates(column, values, target)
+    if kind in ("moment", "date"):
+        return _times(values, target)
     if types.is_string(target):
         return type_texts(column, as_texts(values))
     if kind == "bytes":
@@ -93,13 +91,7 @@ def as_texts(values: pa.Array) -> pa.Array:
         except pa.ArrowInvalid:  # invalid bytes show as U+FFFD
             return pa.array([v if v is None else v.decode("utf-8", "replace") for v in values.to_pylist()], pa.string())
     if kind == "time":
-        texts = values.cast(pa.string())
-        return pc.utf8_rtrim(
-            pc.utf8_rtrim(
-                pc.if_else(pc.match_substring(texts, "."), texts, pc.binary_join_element_wise(texts, ".", "")), "0"
-            ),
-            ".",
-        )
+        return pc.replace_substring_regex(values.cast(pa.string()), r"\.0*$|(\.\d*[1-9])0+$", r"\1")
     if values.type == pa.float32():
         values = values.cast(pa.float64())  # all digits of the value, not the shortest form among floats
     return values.cast(pa.string())
@@ -108,78 +100,29 @@ def as_texts(values: pa.Array) -> pa.Array:
 # --- moments and days
 
 
-def _moments(column: Column, values: pa.Array, target: pa.DataType) -> tuple[pa.Array, pa.Array | None]:
-    """A timestamp is the same as a wall-clock time and as an instant in UTC, which is how DMS writes both."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
+def _times(values: pa.Array, target: pa.DataType) -> tuple[pa.Array, pa.Array | None]:
+    """Return days or moments in the lake's type; only those of the years 1 to 9999 are values.
 
-    units = values.cast(pa.int64())
-    wall = units.cast(pa.timestamp(values.type.unit))
-    if pa.types.is_string(target):
-        return wall.cast(pa.string()), None
-    micros, cut = _as_micros(units, values.type.unit)
-    if pa.types.is_date(target):
-        day = 86_400 * 10**6
-        days = pc.divide(pc.subtract(micros, _modulo(micros, day)), day).cast(pa.int32())
-        return _within(days.cast(target), _any(cut, pc.not_equal(_modulo(micros, day), 0)), target)
-    return _within(micros.cast(pa.timestamp("us")), cut, target)
-
-
-def _as_micros(units: pa.Array, unit: str) -> tuple[pa.Array, pa.Array]:
-    """Return microseconds, and which values have a fraction of one."""
-    import pyarrow.compute as pc
-
-    factor = {"s": 10**6, "ms": 10**3, "us": 1, "ns": 1}[unit]
-    if unit != "ns":
-        return pc.multiply(units, factor), pc.equal(units, None)
-    rest = _modulo(units, 1000)
-    return pc.divide(pc.subtract(units, rest), 1000), pc.not_equal(rest, 0)
-
-
-def _modulo(values: pa.Array, by: int) -> pa.Array:
-    """Return the remainder, which is never negative."""
-    import numpy as np
-    import pyarrow as pa
-
-    mask = values.is_null().to_numpy(zero_copy_only=False)
-    return pa.array(np.mod(values.fill_null(0).to_numpy(), by), pa.int64(), mask=mask)
-
-
-def _dates(column: Column, values: pa.Array, target: pa.DataType) -> tuple[pa.Array, pa.Array | None]:
-    import pyarrow as pa
-
-    days = values.cast(pa.date32())
-    if pa.types.is_string(target):
-        return days.cast(pa.string()), None
-    if pa.types.is_date(target):
-        return _within(days, None, target)
-    return _within(days.cast(pa.timestamp("us")), None, target)
-
-
-def _within(values: pa.Array, cut: pa.Array | None, target: pa.DataType) -> tuple[pa.Array, pa.Array | None]:
-    """Give times their type in the lake; only those of the years 1 to 9999 are values."""
+    A moment is the same as a wall-clock time and as an instant in UTC, which is how DMS writes both.
+    """
     from datetime import date, datetime
 
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    first, last = (date.min, date.max) if pa.types.is_date(target) else (datetime.min, datetime.max)
-    outside = pc.or_(pc.less(values, pa.scalar(first, values.type)), pc.greater(values, pa.scalar(last, values.type)))
-    misfit = pc.fill_null(outside if cut is None else _any(outside, cut), False)
-    if pa.types.is_timestamp(target) and target.tz:
-        values = pc.assume_timezone(values, "UTC")
+    is_day = pa.types.is_date(values.type)
+    wall = values.cast(pa.date32()) if is_day else values.cast(pa.int64()).cast(pa.timestamp(values.type.unit))
+    if pa.types.is_string(target):
+        return wall.cast(pa.string()), None
+    kind, bounds = (pa.date32(), date) if pa.types.is_date(target) else (pa.timestamp("us"), datetime)
+    found = wall.cast(kind, safe=False)
+    first, last = pa.scalar(bounds.min, kind), pa.scalar(bounds.max, kind)
+    is_outside = pc.or_(pc.less(found, first), pc.greater(found, last))
+    is_cut = pc.not_equal(found.cast(wall.type, safe=False), wall)
+    misfit = pc.fill_null(pc.or_(is_outside, is_cut), False)
     if not pc.any(misfit).as_py():
-        return values, None
-    return pc.if_else(misfit, pa.scalar(None, values.type), values), misfit
-
-
-def _any(*masks: pa.Array) -> pa.Array:
-    import pyarrow.compute as pc
-
-    found = pc.fill_null(masks[0], False)
-    for mask in masks[1:]:
-        found = pc.or_(found, pc.fill_null(mask, False))
-    return found
+        return found.cast(target), None
+    return pc.if_else(misfit, pa.scalar(None, kind), found).cast(target), misfit
 
 
 # --- numbers

@@ -45,14 +45,10 @@ def wall_clock(micros: str) -> str:
     return f"timestampadd(MICROSECOND, int({rest} % 1000000), timestampadd(SECOND, int({rest} div 1000000), {day}))"
 
 
-def in_utc(value: str) -> str:
-    """Return the SQL of an instant as a wall-clock time in UTC, in any session zone."""
-    return wall_clock(f"unix_micros({value})")
-
-
 def time_text(value: str, kind: str) -> str:
     """Return the SQL of the text of a date or time of a Spark type; for an instant in UTC."""
-    return f"cast({in_utc(value) if kind == 'timestamp' else value} as string)"
+    shown = wall_clock(f"unix_micros({value})") if kind == "timestamp" else value  # in any session's zone
+    return f"cast({shown} as string)"
 
 
 def key_text(value: str, kind: str) -> str:

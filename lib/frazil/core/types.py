@@ -15,6 +15,7 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.columns import Column
+from frazil.config.lake_types import value_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +27,6 @@ YES, NO = ("true", "t", "1", "y", "yes"), ("false", "f", "0", "n", "no")
 REPLACEMENT = "\ufffd"
 """What DMS and decoders write for invalid bytes."""
 
-_INTEGER_BITS = {"INT1": 32, "INT2": 32, "INT4": 32, "INT8": 64, "UINT1": 32, "UINT2": 32, "UINT4": 64}
 _DAY = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
 _CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
 _MOMENT = re.compile(
@@ -38,25 +38,21 @@ _INFINITE = re.compile(r"nan|[+-]?inf(inity)?", re.I)
 
 def arrow_type(column: Column) -> pa.DataType:
     """Return the Arrow type of a column's values, before any mask."""
+    return arrow_of(value_type(column))
+
+
+def arrow_of(kind: str) -> pa.DataType:
+    """Return the Arrow type of one of Spark's."""
     import pyarrow as pa
 
-    kind = column.dms_type
-    if column.lake == "string":
-        return pa.string()
-    if column.lake in ("bigint", "double"):
-        return {"bigint": pa.int64(), "double": pa.float64()}[column.lake]
-    if column.lake or kind == "NUMERIC":
-        precision, scale = map(int, re.findall(r"\d+", column.lake)) if column.lake else column.arguments
-        return pa.decimal128(precision, scale)
-    if kind in _INTEGER_BITS:
-        return pa.int32() if _INTEGER_BITS[kind] == 32 else pa.int64()
-    if kind == "DATETIME":
-        return pa.timestamp("us", "UTC") if column.utc else pa.timestamp("us")
-    others = {
-        "BOOLEAN": pa.bool_(), "UINT8": pa.decimal128(20, 0), "REAL4": pa.float32(), "REAL8": pa.float64(),
-        "BYTES": pa.binary(), "BLOB": pa.binary(), "DATE": pa.date32(),
+    if kind.startswith("decimal"):
+        return pa.decimal128(*map(int, re.findall(r"\d+", kind)))
+    kinds = {
+        "boolean": pa.bool_(), "int": pa.int32(), "bigint": pa.int64(), "float": pa.float32(), "double": pa.float64(),
+        "string": pa.string(), "binary": pa.binary(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"),
+        "timestamp_ntz": pa.timestamp("us"), "array<string>": pa.list_(pa.string()),
     }  # fmt: skip
-    return others.get(kind, pa.string())
+    return kinds[kind]
 
 
 def type_texts(column: Column, texts: pa.Array) -> tuple[pa.Array, pa.Array | None]:
@@ -72,9 +68,8 @@ def type_texts(column: Column, texts: pa.Array) -> tuple[pa.Array, pa.Array | No
         return texts, _if_any(pc.match_substring(texts, REPLACEMENT))
     if pa.types.is_boolean(target):
         return _booleans(texts)
-    quick = _QUICK.get(_family(target))
     try:
-        values = quick(texts, target) if quick else texts.cast(target)
+        values = _QUICK[_family(target)](texts, target)
     except (pa.ArrowInvalid, binascii.Error, ValueError):
         values = None
     return (values, None) if values is not None else _judged(column, texts, target)
@@ -182,7 +177,7 @@ def _quick_bytes(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    known = _validity(texts)
+    known = pa.array(texts.is_valid()).buffers()[1] if texts.null_count else None
     texts = pc.fill_null(texts, "")
     offsets = np.frombuffer(texts.buffers()[1], "int32", len(texts) + 1, texts.offset * 4)
     data = texts.buffers()[2]
@@ -192,12 +187,6 @@ def _quick_bytes(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
     return pa.Array.from_buffers(
         target, len(texts), [known, pa.py_buffer(((offsets - offsets[0]) // 2).astype("int32")), pa.py_buffer(raw)]
     )
-
-
-def _validity(array: pa.Array) -> pa.Buffer | None:
-    import pyarrow as pa
-
-    return pa.array(array.is_valid()).buffers()[1] if array.null_count else None
 
 
 _MOST_DIGITS = 38
@@ -230,10 +219,8 @@ def _judged(column: Column, texts: pa.Array, target: pa.DataType) -> tuple[pa.Ar
 
 
 def _cast_usual(texts: pa.Array, target: pa.DataType) -> pa.Array:
-    quick = _QUICK.get(_family(target))
-    if _family(target) in ("moment", "bytes"):
-        return quick(texts, target)
-    return texts.cast(target)
+    family = _family(target)
+    return _QUICK[family](texts, target) if family in ("moment", "bytes") else texts.cast(target)
 
 
 def _usual_form(target: pa.DataType) -> str:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.lake_types import OPERATION_COLUMNS
+from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.core.bad_rows import SHOWN, BadRows
 from frazil.core.changes import OPERATIONS, Changes
-from frazil.core.time_sql import wall_clock
+from frazil.core.time_sql import from_micros
 from frazil.core.types import masked
 from frazil.engine.read_files import FileToRead, PartitionRead
 from frazil.lake.small_frames import of_arrow
@@ -102,8 +103,7 @@ def frame_of(spark: SparkSession, rows: pa.Table | DataFrame, spec: TableSpec) -
     if not isinstance(rows, pa.Table):
         return rows
     for i, name in enumerate(rows.column_names):
-        if pa.types.is_timestamp(rows[name].type):
-            rows = rows.set_column(i, name, rows[name].cast(pa.int64()))
+        rows = rows.set_column(i, name, as_micros(rows[name]))
     return merge_rows(of_arrow(spark, rows), spec)
 
 
@@ -114,8 +114,7 @@ def merge_rows(rows: DataFrame, spec: TableSpec) -> DataFrame:
     that. Tables that keep every change have their own columns instead. For rows that may lack columns `missing` names
     these. `source` is the key under which a row is stored, if it is another one.
     """
-    times = micros_sql(spec)
-    values = [times.get(f"c{i}", f"c{i}") for i in range(len(spec.columns))]
+    values = lake_values(spec)
     row = ", ".join(f"{literal(c.name)}, {value}" for c, value in zip(spec.columns, values, strict=True))
     keys = [f"{values[spec.names.index(k)]} as k{i}" for i, k in enumerate(spec.key)]
     if EACH[0] in rows.columns:
@@ -140,13 +139,8 @@ def _every_change(rows: DataFrame, spec: TableSpec, values: Sequence[str]) -> Da
 
 def _source_sql(spec: TableSpec) -> str:
     """Return the SQL of the key under which a row is stored; null if it is the row's own, or none is."""
-    from frazil.core.types import arrow_type
-
     places = [spec.names.index(key) for key in spec.key]
-    values = [
-        f"stored{i}" if spec.column(k).mask else time_sql(arrow_type(spec.column(k)), f"stored{i}")
-        for i, k in enumerate(spec.key)
-    ]
+    values = [from_micros(lake_type(spec.column(k)), f"stored{i}") for i, k in enumerate(spec.key)]
     key = ", ".join(f"{literal(name)}, {value}" for name, value in zip(spec.key, values, strict=True))
     same = " and ".join(f"stored{i} = c{place}" for i, place in enumerate(places))
     return f"if(stored0 is null or {same}, null, named_struct({key}))"
@@ -158,45 +152,23 @@ def place_sql() -> str:
     return f"named_struct('phase', 1L, 'object', {order}, 'row_no', {number})"
 
 
-def micros_sql(spec: TableSpec) -> dict[str, str]:
-    """Return the SQL of each time column, given as microseconds:
-
-    Spark would shift Arrow's times by the session's zone.
-    """
-    import pyarrow as pa
-
-    from frazil.core.types import arrow_type
-
-    found = {}
-    for i, column in enumerate(spec.columns):
-        kind = arrow_type(column)
-        if pa.types.is_timestamp(kind) and not column.mask:
-            found[f"c{i}"] = time_sql(kind, f"c{i}")
-    return found
+def lake_values(spec: TableSpec) -> list[str]:
+    """Return the SQL of a table's columns, which are given as `c0` … with times as microseconds."""
+    return [from_micros(lake_type(column), f"c{i}") for i, column in enumerate(spec.columns)]
 
 
-def time_sql(kind: pa.DataType, micros: str) -> str:
-    """Return the SQL of a time column that is given as microseconds; a column of another type stays as it is."""
-    import pyarrow as pa
-
-    if not pa.types.is_timestamp(kind):
-        return micros
-    return f"timestamp_micros({micros})" if kind.tz else wall_clock(micros)
+def can_be_bound(spec: TableSpec) -> bool:
+    """Return whether literals can express values of the first key: whole numbers, decimals and texts."""
+    return lake_type(spec.column(spec.key[0])).startswith(("int", "bigint", "decimal", "string"))
 
 
 def bounds(rows: pa.Table, spec: TableSpec) -> tuple[Any, Any]:
-    """Return the smallest and the largest first key if a literal can express them, else None, None.
-
-    Literals can express whole numbers, decimals and texts.
-    """
-    import pyarrow as pa
+    """Return the smallest and the largest first key if literals can express them, else None, None."""
     import pyarrow.compute as pc
 
-    first = rows[f"c{spec.names.index(spec.key[0])}"]
-    kind = first.type
-    if not (pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_string(kind)):
+    if not can_be_bound(spec):
         return None, None
-    found = pc.min_max(first).as_py()
+    found = pc.min_max(rows[f"c{spec.names.index(spec.key[0])}"]).as_py()
     return found["min"], found["max"]
 
 
@@ -233,26 +205,11 @@ class Ages:
         known_time = ~np.isnan(written_ms)
         self.dms.append(written_ms[known_time].astype("int64") - committed_ms[known_time])
 
-    def to_dict(self) -> dict[str, list[int]]:
-        """Return a form that JSON can hold."""
-        import numpy as np
-
-        lists = {"age": self.age, "dms": self.dms}
-        return {name: np.concatenate(parts).tolist() if parts else [] for name, parts in lists.items()} | {
-            "ends": self.ends
-        }
-
-    @staticmethod
-    def together(parts: Sequence[dict[str, list[int]]]) -> Ages:
-        """Return the delays of several parts, given as the results of `to_dict`."""
-        import numpy as np
-
-        whole = Ages()
-        for part in parts:
-            whole.age.append(np.array(part["age"], "int64"))
-            whole.dms.append(np.array(part["dms"], "int64"))
-            whole.ends += part["ends"]
-        return whole
+    def add_part(self, part: Ages) -> None:
+        """Add the delays of a part of the batch."""
+        self.age += part.age
+        self.dms += part.dms
+        self.ends += part.ends
 
     def points(self, quantiles: Sequence[float]) -> dict[str, str | None]:
         """Return the points of both as JSON arrays; None if no change has a commit time."""
@@ -287,13 +244,13 @@ class Tally:
     """A count of what was read: `most_bad` bad rows of each file are kept, and every `every`-th change has its delays."""
 
     def __init__(self, most_bad: int = SHOWN, every: int = 1):
-        self.good = dict.fromkeys(OPERATIONS, 0)
+        self.good: Counter[str] = Counter()
         self.bad, self.ages = BadRows(most_bad), Ages(every)
 
     @property
     def rows(self) -> int:
         """The number of good rows."""
-        return sum(self.good.values())
+        return self.good.total()
 
     def add(self, order: int, changes: Changes, written_at_s: float | np.ndarray) -> None:
         """Add a block of changes: its file's place in the order, and when DMS wrote them."""
@@ -310,15 +267,10 @@ class Tally:
         counts = {"changes": self.rows + self.bad.count, "bad": self.bad.count, **ops}
         return counts | {"out_of_sequence": 0, "passed": 0} | self.ages.points(quantiles)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return a form that JSON can hold."""
-        return {"good": self.good, "bad": self.bad.to_dict(), "ages": self.ages.to_dict()}
-
-    @staticmethod
-    def together(parts: Iterable[Mapping[str, Any]]) -> Tally:
-        """Return several tallies as one, given as the results of `to_dict`."""
-        whole, parts = Tally(), list(parts)
-        whole.good = {op: sum(part["good"][op] for part in parts) for op in OPERATIONS}
-        whole.bad = BadRows.together(part["bad"] for part in parts)
-        whole.ages = Ages.together([part["ages"] for part in parts])
-        return whole
+    def with_parts(self, parts: Iterable[Tally]) -> Tally:
+        """Add the tallies of parts of the batch, and return the whole."""
+        for part in parts:
+            self.good += part.good
+            self.bad.add_part(part.bad)
+            self.ages.add_part(part.ages)
+        return self

@@ -5,11 +5,11 @@ The driver gets an entry for each data file, and nothing for a row.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from frazil.engine.tasks import results_of
 from frazil.engine.write_rows import WritePlan
 from frazil.lake.data_file_writer import ROW_ID
 from frazil.lake.jvm_row_delta import LiveFile
@@ -48,8 +48,8 @@ def delete_in_tasks(
     """Write the deletes of rows that `key_scan.found_rows` found, together with the present deletes of their files."""
     files = spark.sparkContext.broadcast([*plan.items()])
     try:
-        job = found.repartition(partitions, "file").mapInArrow(_deleting(write, files), "result string")
-        parts = [Deleted(**json.loads(row.result)) for row in job.collect()]
+        by_file = found.repartition(partitions, "file")
+        parts: list[Deleted] = results_of(by_file, lambda batches: _deleted(batches, write, files.value))
     finally:
         files.destroy()
     whole, digest = {path: entry for part in parts for path, entry in part.entries.items()}, 0
@@ -74,20 +74,8 @@ def digest_of(numbers: np.ndarray, row_ids: np.ndarray | None) -> int:
 # --- what tasks do
 
 
-def _deleting(write: WritePlan, files: Any) -> Callable:
-    """Return the function of a task; `files` broadcasts the path and the `LiveFile` of each place."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        found = _deleted(batches, write, files.value)
-        yield pa.RecordBatch.from_pydict({"result": [json.dumps(vars(found))]})
-
-    return run
-
-
 def _deleted(batches: Iterator[pa.RecordBatch], write: WritePlan, files: Sequence[tuple[str, LiveFile]]) -> Deleted:
-    """Write the deletes of a task's rows."""
+    """Write the deletes of a task's rows; `files` has the path and the `LiveFile` of each place."""
     from pyiceberg.io import load_file_io
     from pyiceberg.table.metadata import TableMetadataUtil
     from pyroaring import BitMap64
@@ -100,7 +88,8 @@ def _deleted(batches: Iterator[pa.RecordBatch], write: WritePlan, files: Sequenc
         for file, rows in by_file(batch["file"].to_numpy(), batch["_pos"].to_numpy()):
             positions.setdefault(file, BitMap64()).update(rows.astype("uint64"))
         count += batch.num_rows
-        ids = batch[ROW_ID].to_numpy(zero_copy_only=False) if _has_ids(batch) else None
+        has_ids = ROW_ID in batch.schema.names and not batch[ROW_ID].null_count
+        ids = batch[ROW_ID].to_numpy(zero_copy_only=False) if has_ids else None
         digest ^= digest_of(batch["n"].to_numpy(), ids)
     if not positions:
         return Deleted()
@@ -115,10 +104,6 @@ def _deleted(batches: Iterator[pa.RecordBatch], write: WritePlan, files: Sequenc
             rows |= before
     plan, vectors = ({path: pair[i] for path, pair in touched.items()} for i in (0, 1))
     return Deleted(delete_entries(metadata.format_version, plan, vectors, _store(io, metadata)), count, digest)
-
-
-def _has_ids(batch: pa.RecordBatch) -> bool:
-    return ROW_ID in batch.schema.names and not batch[ROW_ID].null_count
 
 
 def _rows_of_entry(io: FileIO, entry: dict[str, Any]) -> BitMap64 | None:

@@ -9,16 +9,14 @@ reached. The driver follows the rows from key to key.
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.sql import literal
 from frazil.core.latest_per_key import Latest, keys_at_first
-from frazil.engine.collapsed_batch import as_micros, merge_rows, micros_sql
-from frazil.engine.row_form import ORDER, PASSED, RowForm, in_batches, packed
+from frazil.engine.collapsed_batch import as_micros, can_be_bound, lake_values, merge_rows
+from frazil.engine.row_form import ORDER, RowForm, in_batches, packed
+from frazil.engine.tasks import results_of, values_of
 from frazil.lake.data_file_writer import ROW_ID
 from frazil.lake.small_frames import of_arrow
 
@@ -32,8 +30,8 @@ BUCKET_BITS = 32
 """The number of a row in its batch is its bucket, shifted by this, plus its place in the bucket."""
 
 
-def moving_of_bucket(bucket: int, latest: Latest, rows: pa.Table, form: RowForm) -> str | None:
-    """Return the moving events of a bucket, with the numbers and the keys of their rows, as text; None: no key changed."""
+def moving_of_bucket(bucket: int, latest: Latest, rows: pa.Table, form: RowForm) -> pa.Table | None:
+    """Return the moving events of a bucket, with the numbers and the keys of their rows; None: no key changed."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -45,17 +43,16 @@ def moving_of_bucket(bucket: int, latest: Latest, rows: pa.Table, form: RowForm)
     found = latest.moving.select([*ORDER, "deleted"]).append_column("n", number)
     for name in keys.column_names:
         found = found.append_column(name, keys[name])
-    return base64.b64encode(packed(found)).decode()
+    return found
 
 
-def moved_rows(texts: Iterable[str], form: RowForm) -> pa.Table | None:
+def moved_rows(parts: Sequence[pa.Table], form: RowForm) -> pa.Table | None:
     """Return the rows that had another key before the batch: their number `n`, and number and key of their old one.
 
-    These are `before` and `stored0` …. None: no row moved.
+    These are `before` and `stored0` …. None: no row moved. `parts` are the results of `moving_of_bucket`.
     """
     import pyarrow as pa
 
-    parts = [pa.ipc.open_stream(base64.b64decode(text)).read_all() for text in texts]
     if not parts:
         return None
     moving = pa.concat_tables(parts).sort_by([(name, "ascending") for name in ORDER])
@@ -72,7 +69,7 @@ def moved_rows(texts: Iterable[str], form: RowForm) -> pa.Table | None:
 
 
 Write = Callable[[Iterator[tuple["pa.Table", "pa.Array | None"]]], Any]
-"""Writes rows, given in parts with the ids that they keep (None: the table has no row ids); JSON must hold its result."""
+"""Writes rows, given in parts with the ids that they keep (None: the table has no row ids)."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,7 @@ class KeptBatch:
     partitions: int
     old_keys: pa.Table | None = None
 
-    def facts(self) -> tuple[list[dict[str, Any]], int, tuple[Any, Any]]:
+    def facts(self) -> tuple[list[Any], int, tuple[Any, Any]]:
         """Run the job of the batch; return its facts, the number of keys, and the bounds of the first key.
 
         The bounds are None if no literal can express them.
@@ -114,26 +111,17 @@ class KeptBatch:
         from pyspark.sql import functions as F
 
         first = self.form.key_columns[0]
-        is_time = first in micros_sql(self.form.spec)
-        kind = dict(self.frame.dtypes)[first]
-        can_be_bound = kind.startswith(("int", "bigint", "decimal", "string")) and not is_time
-        ends = (F.min(first), F.max(first)) if can_be_bound else (F.lit(None), F.lit(None))
-        count = F.count_if(F.col("op") != PASSED)
-        texts, keys, low, high = self.frame.agg(F.collect_list("fact"), count, *ends).first()
-        return [json.loads(text) for text in texts], keys, (low, high)
+        has_ends = can_be_bound(self.form.spec)
+        ends = (F.min(first), F.max(first)) if has_ends else (F.lit(None), F.lit(None))
+        facts, keys, low, high = self.frame.agg(F.collect_list("fact"), F.count("op"), *ends).first()
+        return values_of(facts), keys, (low, high)
 
     def keys(self) -> DataFrame:
         """Return the number of each row (`n`), and its key (`k0` …) with the lake's types."""
-        return _with_typed_keys(self.frame.where(f"op <> '{PASSED}'"), self.form)
-
-    def passed(self) -> DataFrame:
-        """Return the keys that rows only passed, as `after`."""
-        fields = zip(self.form.spec.key, _key_values(self.form), strict=True)
-        key = ", ".join(f"{literal(name)}, {value}" for name, value in fields)
-        return self.frame.where(f"op = '{PASSED}'").selectExpr(f"named_struct({key}) as after")
+        return _with_typed_keys(self.frame.where("op is not null"), self.form)
 
     def _blocks(self) -> DataFrame:
-        return self.frame.where("block is not null").select("n", "block")
+        return self.frame.where("block is not null and n is not null").select("n", "block")
 
     def moved(self) -> dict[int, int]:
         """Return, by the numbers of rows whose keys changed, those of the rows with the keys that they had before."""
@@ -150,14 +138,14 @@ class KeptBatch:
                 yield rows, None if sent is None else sent.value.of_rows(number, len(rows))
 
         try:
-            return _results(self._blocks(), write, parts)
+            return results_of(self._blocks(), lambda batches: write(parts(batches)))
         finally:
             if sent is not None:
                 sent.destroy()
 
     def written_after_ids(self, write: Write, row_ids: DataFrame) -> list[Any]:
         """Return what `write` returns for the rows of each task; `row_ids` are the `kept_row_ids`."""
-        return _results(self._with_row_ids(row_ids), write, _rows_and_ids)
+        return results_of(self._with_row_ids(row_ids), lambda batches: write(_rows_and_ids(batches)))
 
     def _with_row_ids(self, row_ids: DataFrame) -> DataFrame:
         """Return blocks (`n`, `block`), each after the ids of its rows (`n`, `_row_id`) and in the same partition."""
@@ -187,17 +175,24 @@ class KeptBatch:
 
     def rows(self) -> DataFrame:
         """Return the rows in the form of a MERGE; each use unpacks the blocks again."""
+        return self._unpacked(self._blocks(), self.old_keys)
+
+    def passed(self) -> DataFrame:
+        """Return the rows of keys that other rows only passed, in the same form."""
+        return self._unpacked(self.frame.where("block is not null and n is null").select("n", "block"), None)
+
+    def _unpacked(self, blocks: DataFrame, old_keys: pa.Table | None) -> DataFrame:
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        schema, old_keys = self.form.schema, self.old_keys
+        schema = self.form.schema
         for field in [] if old_keys is None else old_keys.drop_columns(["n", "before"]).schema:
             schema = schema.append(field)
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for number, rows in _rows_of_blocks(batches):
-                yield from in_batches(rows if old_keys is None else _with_old_keys(rows, number, old_keys))
+                yield from in_batches(_with_old_keys(rows, number, old_keys))
 
-        return merge_rows(self._blocks().mapInArrow(run, from_arrow_schema(schema)), self.form.spec)
+        return merge_rows(blocks.mapInArrow(run, from_arrow_schema(schema)), self.form.spec)
 
 
 @dataclass(frozen=True)
@@ -235,31 +230,22 @@ class DriverBatch:
         return [write(iter([(self.latest, None if row_ids is None else row_ids.of_rows(0, count))]))]
 
 
-def _results(blocks: DataFrame, write: Write, parts: Callable) -> list[Any]:
-    """Return what `write` returns in each task, where `parts` makes rows and ids of the task's blocks."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        yield pa.RecordBatch.from_pydict({"result": [json.dumps(write(parts(batches)))]})
-
-    return [json.loads(row.result) for row in blocks.mapInArrow(run, "result string").collect()]
-
-
 def _with_typed_keys(rows: DataFrame, form: RowForm) -> DataFrame:
     return rows.selectExpr("n", *[f"{value} as k{i}" for i, value in enumerate(_key_values(form))])
 
 
 def _key_values(form: RowForm) -> list[str]:
-    times = micros_sql(form.spec)
-    return [times.get(name, name) for name in form.key_columns]
+    values = lake_values(form.spec)
+    return [values[form.spec.names.index(name)] for name in form.spec.key]
 
 
-def _with_old_keys(rows: pa.Table, first: int, old_keys: pa.Table) -> pa.Table:
-    """Add the keys under which rows are stored (`stored0` …); `first` is the number of the first row."""
+def _with_old_keys(rows: pa.Table, first: int | None, old_keys: pa.Table | None) -> pa.Table:
+    """Add the keys under which rows are stored (`stored0` …), if keys changed; `first` is the number of the first row."""
     import numpy as np
     import pyarrow as pa
 
+    if old_keys is None:
+        return rows
     numbers = old_keys["n"].to_numpy()
     start, end = np.searchsorted(numbers, [first, first + len(rows)])
     at = np.full(len(rows), -1)
@@ -270,7 +256,15 @@ def _with_old_keys(rows: pa.Table, first: int, old_keys: pa.Table) -> pa.Table:
     return rows
 
 
-def _rows_of_blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
+def rows_here(blocks: pa.Table, form: RowForm, old_keys: pa.Table | None = None) -> pa.Table:
+    """Return the rows of blocks (`n`, `block`) in one table, with times as times."""
+    import pyarrow as pa
+
+    parts = [_with_old_keys(rows, first, old_keys) for first, rows in _rows_of_blocks(blocks.to_batches())]
+    return form.typed(pa.concat_tables(parts or [form.schema.empty_table()]).combine_chunks())
+
+
+def _rows_of_blocks(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Table]]:
     """Yield the number of its first row, and the rows of each block."""
     import pyarrow as pa
 
@@ -296,39 +290,44 @@ def _rows_and_ids(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.Table,
 def schema_of(form: RowForm) -> pa.Schema:
     """Return the columns of a kept batch.
 
-    A row has either a fact of a task, or a number (`n`), an operation and a key, or a number and a block.
+    A row has either a fact of a task, or a number (`n`), an operation and a key, or a number and a block. A block
+    without a number has rows of keys that others only passed.
     """
     import pyarrow as pa
 
     keys = [form.schema.field(name) for name in form.key_columns]
-    return pa.schema([("fact", pa.string()), ("n", pa.int64()), ("op", pa.string()), *keys, ("block", pa.binary())])
+    return pa.schema([("fact", pa.binary()), ("n", pa.int64()), ("op", pa.string()), *keys, ("block", pa.binary())])
 
 
-def kept_rows(bucket: int, rows: pa.Table, form: RowForm) -> Iterator[pa.RecordBatch]:
-    """Yield a bucket's rows in the columns of `schema_of`: their keys, and blocks with whole rows."""
+def kept_rows(bucket: int, rows: pa.Table, form: RowForm, with_keys: bool) -> Iterator[pa.RecordBatch]:
+    """Yield a bucket's rows in the columns of `schema_of`: blocks with whole rows, and their keys if wanted."""
     import numpy as np
     import pyarrow as pa
 
     number = bucket << BUCKET_BITS
     for some in in_batches(rows):
-        numbers = pa.array(np.arange(number, number + some.num_rows))
-        yield _filled(form, some.num_rows, {"n": numbers, **{name: some[name] for name in ("op", *form.key_columns)}})
+        if with_keys:
+            numbers = pa.array(np.arange(number, number + some.num_rows))
+            keys = {name: some[name] for name in ("op", *form.key_columns)}
+            yield _filled(form, some.num_rows, {"n": numbers, **keys})
         block = packed(pa.Table.from_batches([some]))
         yield _filled(form, 1, {"n": pa.array([number]), "block": pa.array([block], pa.binary())})
         number += some.num_rows
 
 
 def passed_rows(rows: pa.Table, form: RowForm) -> Iterator[pa.RecordBatch]:
-    """Yield keys that rows only passed, in the columns of `schema_of`."""
-    for some in in_batches(rows):
-        yield _filled(form, some.num_rows, {name: some[name] for name in ("op", *form.key_columns)})
+    """Yield the rows of keys that others only passed, in the columns of `schema_of`."""
+    import pyarrow as pa
+
+    if len(rows):
+        yield _filled(form, 1, {"block": pa.array([packed(rows)], pa.binary())})
 
 
-def fact_row(text: str, form: RowForm) -> pa.RecordBatch:
+def fact_row(fact: bytes, form: RowForm) -> pa.RecordBatch:
     """Return a task's fact in the columns of `schema_of`."""
     import pyarrow as pa
 
-    return _filled(form, 1, {"fact": pa.array([text])})
+    return _filled(form, 1, {"fact": pa.array([fact], pa.binary())})
 
 
 def _filled(form: RowForm, count: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:

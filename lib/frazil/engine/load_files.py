@@ -5,11 +5,9 @@ Where Spark has to write the data files, the rows are a frame. Nothing is commit
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from heapq import heapreplace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
 from frazil.config.spec import TableSpec
@@ -18,11 +16,11 @@ from frazil.core.bad_rows import SHOWN
 from frazil.core.time_sql import from_micros, micros_type
 from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
-from frazil.dms.listing import DmsObject, SourceError
+from frazil.dms.listing import DmsObject
 from frazil.engine.collapsed_batch import Tally, as_micros, every_of
 from frazil.engine.read_files import FileToRead, ReadPlan, plan_files, read_changes
+from frazil.engine.tasks import Groups, groups_of, of_groups, results_of_groups
 from frazil.engine.write_rows import WritePlan, Written, lake_rows, write_files
-from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_data_files, merge
 from frazil.lake.small_frames import of_arrow
 
@@ -37,11 +35,6 @@ IN_PROCESS = 32 << 20
 """Maximum bytes of load files that this process reads itself.
 
 A Spark job takes a second to start, with a Python process for each core.
-"""
-LEAST_GROUP, MOST_GROUP = 32 << 20, 256 << 20
-"""Approximate bytes of files that one task reads.
-
-Each task writes its own data file: fewer bytes make small files, more make slow tasks.
 """
 
 
@@ -80,7 +73,7 @@ def write_data_files(spark: SparkSession, table: JavaTable, given: FilesToWrite)
             return frame_here(spark, planned, read, write)
         return frame_by_tasks(spark, groups, read, write)
     if is_here:
-        return write_files(planned, read, write)
+        return Written(*write_files(planned, read, write), planned)
     return write_in_tasks(spark, groups, read, write)
 
 
@@ -98,78 +91,27 @@ def write_plan(spark: SparkSession, table: JavaTable, most_bad: int = SHOWN, eve
     return WritePlan(metadata, storage, most_bad, every)
 
 
-def groups_of(
-    files: Sequence[FileToRead], sizes: Sequence[int], cores: int, least: int = LEAST_GROUP
-) -> list[list[FileToRead]]:
-    """Return files in a group for each task, of `least` bytes or more.
-
-    The largest comes first; each joins the smallest group so far.
-    """
-    total = sum(sizes)
-    wanted = max(min(cores, total // least), total // MOST_GROUP, 1)
-    groups: list[list[FileToRead]] = [[] for _ in range(min(wanted, len(files)))]
-    by_bytes = [(0, number) for number in range(len(groups))]
-    for size, file in sorted(zip(sizes, files, strict=True), key=lambda pair: -pair[0]):
-        there, smallest = by_bytes[0]
-        groups[smallest].append(file)
-        heapreplace(by_bytes, (there + size, smallest))
-    return groups
-
-
 def delete_written(table: JavaTable, written: Written) -> None:
     """Delete data files that nothing will reference."""
     for entry in written.entries:
         table.io().deleteFile(entry["file-path"])
 
 
-Groups = Sequence[Sequence[FileToRead]]
-"""Files to read, in a group for each task."""
-
-
 def write_in_tasks(spark: SparkSession, groups: Groups, read: ReadPlan, write: WritePlan) -> Written:
     """Write the rows of files as data files of a table, a task for each group of files. Nothing is committed."""
-    results = of_tasks(spark, groups, lambda files: write_files(files, read, write).to_dict())
-    return Written.together(results, [file for group in groups for file in group])
-
-
-def of_tasks(
-    spark: SparkSession, groups: Groups, work: Callable[[Sequence[FileToRead]], dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """Return what `work` returns for each group of files, in a task for each; JSON must be able to hold it.
-
-    Raises SourceError for a file that cannot be read.
-    """
-    job = spark.range(0, len(groups), 1, len(groups)).mapInArrow(_task(groups, work), "result string")
-    results = [json.loads(row.result) for row in job.collect()]
-    if errors := sorted(result["error"] for result in results if "error" in result):
-        raise SourceError(errors[0][1], errors[0][2])
-    return results
-
-
-def _task(groups: Groups, work: Callable[[Sequence[FileToRead]], dict[str, Any]]) -> Callable:
-    """Return the function of a task: from the numbers of its groups to one JSON text for each."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                try:
-                    result = work(groups[number])
-                except FrazilError as error:  # its class would not survive the way to the driver
-                    result = {"error": [groups[number][0].order, error.problem, error.cure]}
-                yield pa.RecordBatch.from_pydict({"result": [json.dumps(result)]})
-
-    return run
+    results = results_of_groups(spark, groups, lambda files: write_files(files, read, write))
+    entries = [entry for of_group, _ in results for entry in of_group]
+    tally = Tally(write.most_bad).with_parts(tally for _, tally in results)
+    return Written(entries, tally, [file for group in groups for file in group])
 
 
 def frame_by_tasks(spark: SparkSession, groups: Groups, read: ReadPlan, write: WritePlan) -> Written:
     """Return the good rows of files as a frame. Tasks read the files twice: for the figures, then for the rows."""
-    figures = of_tasks(spark, groups, lambda files: _count_rows(files, read, write).to_dict())
+    figures = results_of_groups(spark, groups, lambda files: _count_rows(files, read, write))
     kinds = ", ".join(f"c{i} {micros_type(kind)}" for i, (_, kind) in enumerate(_columns(read.spec)))
-    rows = spark.range(0, len(groups), 1, len(groups)).mapInArrow(_reading_rows(groups, read), kinds)
+    rows = of_groups(spark, groups, lambda files: _rows_of(files, read, Tally()), kinds)
     files = [file for group in groups for file in group]
-    return Written([], Tally.together(figures), files, _named(rows, read.spec))
+    return Written([], Tally(write.most_bad).with_parts(figures), files, _named(rows, read.spec))
 
 
 def frame_here(spark: SparkSession, files: Sequence[FileToRead], read: ReadPlan, write: WritePlan) -> Written:
@@ -186,17 +128,6 @@ def _count_rows(files: Sequence[FileToRead], read: ReadPlan, write: WritePlan) -
     for _ in _rows_of(files, read, tally):
         pass
     return tally
-
-
-def _reading_rows(groups: Groups, read: ReadPlan) -> Callable:
-    """Return the function of a task: from the numbers of its groups to the rows of their files."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from _rows_of(groups[number], read, Tally())
-
-    return run
 
 
 def _rows_of(files: Sequence[FileToRead], read: ReadPlan, tally: Tally) -> Iterator[pa.RecordBatch]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from frazil.engine.large_batch import BUCKET_BYTES, collapse_blocks, counted_blo
 from frazil.engine.message_blocks import Blocks, PartReading, of_table
 from frazil.engine.row_form import BLOCK_SCHEMA, ROWS_AT_ONCE, RowForm, bucket_of_each_partition
 from frazil.engine.small_batch import collapse_net, collapse_rows, collapsed_columns, numbered
+from frazil.engine.tasks import values_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,7 +96,7 @@ def changes_of_part(
     """Return the frame of a part's changes, typed and in blocks by bucket."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from counted_blocks(reading.changes_of(batches), reading.spec, reading.every, buckets, most_bad)
+        yield from counted_blocks(reading.changes_of(batches), reading.spec, buckets, Tally(most_bad, reading.every))
 
     return of_table(blocks, reading.part).mapInArrow(run, BLOCK_SCHEMA)
 
@@ -114,15 +115,16 @@ def _each_row_by_tasks(blocks: DataFrame, reading: PartReading, wanted: Wanted) 
         for changes, order, built in reading.changes_of(batches):
             tally.add(order, changes, built)
             yield from _rows_of(changes, order, reading).to_batches(ROWS_AT_ONCE)
-        yield pa.RecordBatch.from_pylist([{"fact": json.dumps(tally.to_dict())}], schema)
+        yield pa.RecordBatch.from_pylist([{"fact": pickle.dumps(tally)}], schema)
 
     kept = blocks.mapInArrow(run, from_arrow_schema(schema)).persist()
     try:
-        facts = [json.loads(row.fact) for row in kept.where("fact is not null").select("fact").collect()]
+        facts = values_of(row.fact for row in kept.where("fact is not null").select("fact").collect())
     except Exception:
         kept.unpersist()
         raise
-    rows, tally = merge_rows(kept.where("fact is null").drop("fact"), reading.spec), Tally.together(facts)
+    rows = merge_rows(kept.where("fact is null").drop("fact"), reading.spec)
+    tally = Tally(wanted.most_bad).with_parts(facts)
     if "net" in rows.columns:
         rows = rows.groupBy("after").agg(F.sum("net").alias("net"))
     return Collapsed(tally.seen(wanted.quantiles), tally.rows, tally.bad, frame=rows, release=kept.unpersist)
@@ -141,4 +143,4 @@ def _rows_of(changes: Changes, order: int, reading: PartReading) -> pa.Table:
         rows = _each_as_row(table.append_column("file_order", orders), spec, [*reading.order])
     for i, column in enumerate(rows.columns):
         rows = rows.set_column(i, rows.column_names[i], as_micros(column))
-    return rows.append_column("fact", pa.nulls(len(rows), pa.string()))
+    return rows.append_column("fact", pa.nulls(len(rows), pa.binary()))

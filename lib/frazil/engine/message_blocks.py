@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Union
 from frazil.config.spec import TableSpec
 from frazil.core.changes import Changes
 from frazil.core.messages import Key, MessageNames, columns_of, gather, is_readable, seconds_of, type_columns
+from frazil.core.types import arrow_of
 from frazil.dms.control_records import DEFINING_OPERATIONS
 from frazil.dms.stream_source import ARRIVED, Messages, Offsets, Place, StreamError, Work
 from frazil.engine.read_files import PartitionRead
@@ -155,9 +156,8 @@ def _of_partition(partition: str, messages: pa.Table, form: _BlockForm) -> Itera
 def _row(**values: Any) -> pa.RecordBatch:
     import pyarrow as pa
 
-    arrow = {"binary": pa.binary(), "boolean": pa.bool_(), "string": pa.string()}
-    kinds = {name: arrow[kind] for name, kind in map(str.split, SCHEMA.split(", "))}
-    return pa.RecordBatch.from_pydict({n: pa.array([values.get(n)], kind) for n, kind in kinds.items()})
+    kinds = dict(map(str.split, SCHEMA.split(", ")))
+    return pa.RecordBatch.from_pydict({n: pa.array([values.get(n)], arrow_of(kind)) for n, kind in kinds.items()})
 
 
 def _facts(partition: str, key: Key, places: pa.Table, values: list[bytes | None], rows: list[tuple]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +13,9 @@ from frazil.core.changes import BadRow, Changes
 from frazil.core.latest_per_key import LEAVE, Latest, events, last_events
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.storage import is_s3
+from frazil.engine.collapsed_batch import Tally
 from frazil.engine.read_files import Block, Extent, FileToRead, ReadPlan, read_blocks
+from frazil.engine.small_batch import numbered
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,18 +47,9 @@ class Sample:
         self._blocks = list(blocks)
 
     @cached_property
-    def changes(self) -> pa.Table | None:
-        """The changes in order, with the column `file_order`; None if there is none."""
-        import pyarrow as pa
-
-        rows = [(order, b.changes.rows) for order, b in self._blocks if b.changes.rows.num_rows]
-        if not rows:
-            return None
-        orders = [pa.array([order] * each.num_rows, pa.int32()) for order, each in rows]
-        tables = [
-            pa.Table.from_batches([r]).append_column("file_order", o) for (_, r), o in zip(rows, orders, strict=True)
-        ]
-        return pa.concat_tables(tables, promote_options="default")
+    def changes(self) -> pa.Table:
+        """The changes in order, with the column `file_order`."""
+        return numbered(((b.changes, order, math.nan) for order, b in self._blocks), self.spec, Tally())
 
     @cached_property
     def records(self) -> list[SampleRecord]:
@@ -66,10 +60,8 @@ class Sample:
         return sorted(found, key=lambda record: record.place)
 
     @staticmethod
-    def _places(rows: pa.Table | None) -> list[Place]:
-        return (
-            [] if rows is None else list(zip(rows["file_order"].to_pylist(), rows["number"].to_pylist(), strict=True))
-        )
+    def _places(rows: pa.Table) -> list[Place]:
+        return list(zip(rows["file_order"].to_pylist(), rows["number"].to_pylist(), strict=True))
 
     def fields(self, place: Place) -> list[object] | None:
         """Return the fields of a record as its file has them; None for a line with too many or too few fields."""
@@ -85,14 +77,14 @@ class Sample:
     # --- by key
 
     @cached_property
-    def steps(self) -> pa.Table | None:
+    def steps(self) -> pa.Table:
         """The events in order: a change of a key counts at its old key and at its new one."""
-        return None if self.changes is None else events(self.changes, self.spec)
+        return events(self.changes, self.spec)
 
     @cached_property
-    def latest(self) -> Latest | None:
+    def latest(self) -> Latest:
         """The last event per key."""
-        return None if self.steps is None else last_events(self.steps, self.spec)
+        return last_events(self.steps, self.spec)
 
     def keys_of(self, rows: pa.Table) -> list[Key]:
         """Return the key of each row."""
@@ -103,27 +95,23 @@ class Sample:
     def places_by_key(self) -> dict[Key, list[Place]]:
         """The places of each key's events, in order."""
         found: dict[Key, list[Place]] = {}
-        if self.steps is not None:
-            for key, place in zip(self.keys_of(self.steps), self._places(self.steps), strict=True):
-                found.setdefault(key, []).append(place)
+        for key, place in zip(self.keys_of(self.steps), self._places(self.steps), strict=True):
+            found.setdefault(key, []).append(place)
         return found
 
     @cached_property
     def left(self) -> dict[Place, int]:
         """The changes of a key, each with the index in `steps` of the row at its old key."""
-        steps = [] if self.steps is None else self.steps["step"].to_pylist()
-        return {self._places(self.steps.slice(i, 1))[0]: i for i, step in enumerate(steps) if step == LEAVE}
+        steps = zip(self._places(self.steps), self.steps["step"].to_pylist(), strict=True)
+        return {place: i for i, (place, step) in enumerate(steps) if step == LEAVE}
 
     @cached_property
     def outlived(self) -> dict[Place, Place]:
         """Where a change does not stand: the place of the last change of its key."""
-        if self.latest is None:
-            return {}
         ends = {key: places[-1] for key, places in self.places_by_key.items()}
         # A change of a key has two steps, and the second one counts: the row at its new key.
-        found = {
-            place: ends[key] for key, place in zip(self.keys_of(self.steps), self._places(self.steps), strict=True)
-        }
+        steps = zip(self.keys_of(self.steps), self._places(self.steps), strict=True)
+        found = {place: ends[key] for key, place in steps}
         return {place: end for place, end in found.items() if place != end}
 
 

@@ -9,15 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from frazil.config.lake_types import value_type
 from frazil.config.paths import as_uri
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import BadRows
-from frazil.core.changes import TABLE, BadRow, KeptRow
+from frazil.core.changes import TABLE, BadRow
 from frazil.core.messages import seconds_of
-from frazil.core.types import arrow_type, type_texts
+from frazil.core.time_sql import from_micros, micros_type
+from frazil.core.types import arrow_of, type_texts
 from frazil.dms.file_columns import JSON, NAMED, PARQUET, SHARED, STATED
 from frazil.dms.file_layout import CHANGE_PHASE
-from frazil.engine.collapsed_batch import PLACE, as_micros, place_sql, time_sql
+from frazil.engine.collapsed_batch import PLACE, as_micros, place_sql
 from frazil.engine.read_files import FileToRead, PartitionRead
 from frazil.lake import quarantine_table
 from frazil.lake.quarantine_table import key_texts_sql
@@ -52,12 +54,9 @@ def record_frame(
     by_order, now = {file.order: file for file in files}, round(time.time() * 1e6)
     same = {"set_aside_at": now, "changed_at": now}
     records = [
-        _record(row, by_order[order], of) | same | {PLACE[0]: order, PLACE[1]: row.number} | _keys(row.kept)
-        for order, row in bad.rows
+        _record(row, by_order[order], of) | same | {PLACE[0]: order, PLACE[1]: row.number} for order, row in bad.rows
     ]
-    kinds = {"string": pa.string(), "binary": pa.binary(), "timestamp": pa.int64(), "bigint": pa.int64(), "int": pa.int32(),
-             "boolean": pa.bool_(), "array<string>": pa.list_(pa.string())}  # fmt: skip
-    fields = [(name, kinds[kind]) for name, kind in RECORD.items() if name not in _KEYS]
+    fields = [(name, arrow_of(micros_type(kind))) for name, kind in RECORD.items() if name not in _KEYS]
     places = list(zip(PLACE, (pa.int32(), pa.int64()), strict=True))
     own = [*places, ("has_key", pa.bool_()), ("has_old", pa.bool_()), ("written", pa.string())]
     table = pa.Table.from_pylist(records, pa.schema([*fields, *own]))
@@ -66,11 +65,6 @@ def record_frame(
             texts = pa.array([getattr(row.kept, side)[i] for _, row in bad.rows], pa.string())
             table = table.append_column(f"{side}_{i}", _typed(of.spec, name, texts))
     return _with_keys(of_arrow(spark, table), of.spec)
-
-
-def _keys(kept: KeptRow) -> dict[str, bool]:
-    """Return whether a row may have a key, and an old one: also one that does not fit its type, so that nobody knows it."""
-    return {"has_key": kept.has_key, "has_old": any(text is not None for text in kept.old_key)}
 
 
 def _typed(spec: TableSpec, name: str, texts: pa.Array) -> pa.Array:
@@ -87,7 +81,7 @@ def _typed(spec: TableSpec, name: str, texts: pa.Array) -> pa.Array:
 def _with_keys(rows: DataFrame, spec: TableSpec) -> DataFrame:
     """Return records with their keys as Spark writes them; a key that does not fit its type stays as it was written."""
     new, old = (
-        [time_sql(arrow_type(spec.column(k)), f"{side}_{i}") for i, k in enumerate(spec.key)]
+        [from_micros(value_type(spec.column(k)), f"{side}_{i}") for i, k in enumerate(spec.key)]
         for side in ("key", "old_key")
     )
     found = rows.selectExpr(
@@ -114,6 +108,8 @@ def _record(row: BadRow, file: FileToRead | PartitionRead, of: RecordOf) -> dict
         "column_name": row.column.strip("<>"), "reason": row.reason, "raw": kept.raw, "row_no": place, "op": kept.op,
         "commit_ts": kept.commit_ts, "batch": of.batch, "changed_by": of.batch, "sequence": of.sequence,
         "phase": of.phase, **about, "misfit": kept.misfit, **dict.fromkeys(LATER),
+        # It may have a key, or an old one: also one that does not fit its type, so that nobody knows it.
+        "has_key": kept.has_key, "has_old": any(text is not None for text in kept.old_key),
         "written": json.dumps(kept.key, ensure_ascii=False) if kept.key and None not in kept.key else None,
     }  # fmt: skip
 

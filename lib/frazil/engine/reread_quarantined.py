@@ -25,15 +25,15 @@ from frazil.core.changes import FIELDS, BadRow, Changes, no_changes, type_record
 from frazil.core.csv import Dialect, records_of_lines
 from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS
 from frazil.core.latest_per_key import moves
-from frazil.core.messages import parse_message, type_messages, with_bytes
-from frazil.core.time_sql import micros_type
-from frazil.core.types import arrow_type, masked
+from frazil.core.messages import columns_of, gather, type_columns, with_bytes
+from frazil.core.time_sql import from_micros, micros_type
+from frazil.core.types import masked
 from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_columns import JSON, PARQUET, SHARED, STATED
 from frazil.dms.file_layout import shared_layout, stated_layout
 from frazil.dms.listing import DmsObject
 from frazil.dms.mappings import message_names
-from frazil.engine.collapsed_batch import as_micros, lake_columns, micros_sql, time_sql
+from frazil.engine.collapsed_batch import as_micros, lake_columns, lake_values
 from frazil.engine.read_files import FileToRead, field_rules, table_named
 from frazil.lake.small_frames import of_arrow
 
@@ -125,14 +125,13 @@ def _schema(spec: TableSpec) -> str:
 
 
 def _typed(rows: DataFrame, spec: TableSpec) -> DataFrame:
-    times, new, old = micros_sql(spec), [], []
-    for i, column in enumerate(spec.columns):
-        value, key = times.get(f"c{i}", f"c{i}"), f"cast(null as {lake_type(column)})"
+    new, old = [], []
+    for column, value in zip(spec.columns, lake_values(spec), strict=True):
+        kind, key = lake_type(column), "null"
         if column.name in spec.key:
-            key = f"o{spec.key.index(column.name)}"
-            key = key if column.mask else time_sql(arrow_type(column), key)
+            key = from_micros(kind, f"o{spec.key.index(column.name)}")
         new.append(f"{literal(column.name)}, {value}")
-        old.append(f"{literal(column.name)}, {key}")
+        old.append(f"{literal(column.name)}, cast({key} as {kind})")
     return rows.selectExpr(
         "id",
         "op",
@@ -157,9 +156,11 @@ def reread(records: pa.Table, how: Reread) -> pa.Table:
         alike.setdefault(_kind(record, how), []).append(i)
     parts = [_rows(ids.slice(0, 0), Changes(no_changes(how.spec)), how.spec)]
     for (form, *kind), places in alike.items():
-        some = [raws[i] or b"" for i in places]
-        changes = _messages(some, how, *kind) if form == JSON else _lines(some, how, form, *kind)
-        parts.append(_rows(ids.take(pa.array(places)), changes, how.spec))
+        some, found = [raws[i] or b"" for i in places], ids.take(pa.array(places))
+        if form == JSON:
+            parts += _messages(found, some, how, *kind)
+        else:
+            parts.append(_rows(found, _lines(some, how, form, *kind), how.spec))
     return pa.concat_tables(parts)
 
 
@@ -175,13 +176,16 @@ def _kind(record: Mapping[str, Any], how: Reread) -> tuple:
     return form, roles or tuple(record["layout"]), phase
 
 
-def _messages(raws: Sequence[bytes], how: Reread, partitions: int) -> Changes:
-    import numpy as np
+def _messages(ids: pa.Array, raws: Sequence[bytes], how: Reread, partitions: int) -> Iterator[pa.Table]:
+    import pyarrow as pa
 
-    parsed = [parse_message(raw, how.before_field) for raw in raws]
     names = message_names(how.spec, how.table.mappings)
-    changes = type_messages(parsed, np.arange(len(parsed)), how.spec, names, partitions)
-    return Changes(changes.rows, tuple(with_bytes(row, raws[row.number], how.spec) for row in changes.bad))
+    for key, rows in gather(raws, how.before_field).items():
+        places = [row[0] for row in rows]
+        columns = columns_of(key, rows, pa.array(range(len(rows))))
+        changes = type_columns(columns, how.spec, names, partitions)
+        bad = tuple(with_bytes(row, raws[places[row.number]], how.spec) for row in changes.bad)
+        yield _rows(ids.take(pa.array(places)), Changes(changes.rows, bad), how.spec)
 
 
 def _lines(raws: Sequence[bytes], how: Reread, form: str, roles: Sequence[str], phase: int) -> Changes:

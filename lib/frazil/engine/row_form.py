@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from frazil.config.lake_types import lake_type
 from frazil.config.spec import TableSpec
 from frazil.core.latest_per_key import Latest, events, key_hashes, last_events, moving_events
-from frazil.core.time_sql import is_time
+from frazil.core.time_sql import is_time, micros_type
+from frazil.core.types import arrow_of, arrow_type
 from frazil.engine.collapsed_batch import PLACE, as_micros, lake_columns
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 
 ROWS_AT_ONCE = 1 << 16
-PASSED = "P"
-"""The operation of a row whose key other rows only passed."""
 
 
 @dataclass(frozen=True)
@@ -41,26 +40,9 @@ class RowForm:
         """The Arrow schema of the rows."""
         import pyarrow as pa
 
-        columns = [(f"c{i}", self._kind(name)) for i, name in enumerate(self.spec.names)]
+        columns = [(f"c{i}", arrow_of(micros_type(lake_type(c)))) for i, c in enumerate(self.spec.columns)]
         place = [(PLACE[0], pa.int32()), (PLACE[1], pa.int64())] if self.places else []
         return pa.schema([("op", pa.string()), *columns, *place])
-
-    def _kind(self, name: str) -> pa.DataType:
-        import pyarrow as pa
-
-        from frazil.core.types import arrow_type
-
-        column = self.spec.column(name)
-        if is_time(lake_type(column)):
-            return pa.int64()
-        return pa.string() if column.mask else arrow_type(column)
-
-    @cached_property
-    def with_facts(self) -> pa.Schema:
-        """The Arrow schema of the rows, with a column `fact`."""
-        import pyarrow as pa
-
-        return pa.schema([("fact", pa.string()), *self.schema])
 
     @property
     def key_columns(self) -> list[str]:
@@ -78,13 +60,12 @@ class RowForm:
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def typed(self, rows: pa.Table) -> pa.Table:
-        """Return rows of this form with times as times."""
-        from frazil.core.types import arrow_type
-
-        for i, column in enumerate(self.spec.columns):
-            if is_time(lake_type(column)):
-                place = rows.schema.get_field_index(f"c{i}")
-                rows = rows.set_column(place, f"c{i}", rows[f"c{i}"].cast(arrow_type(column)))
+        """Return rows of this form with times as times, also in `stored0` …, the keys under which rows are stored."""
+        columns = {f"c{i}": column for i, column in enumerate(self.spec.columns)}
+        columns |= {f"stored{i}": self.spec.column(name) for i, name in enumerate(self.spec.key)}
+        for place, name in enumerate(rows.column_names):
+            if name in columns and is_time(lake_type(columns[name])):
+                rows = rows.set_column(place, name, rows[name].cast(arrow_type(columns[name])))
         return rows
 
 

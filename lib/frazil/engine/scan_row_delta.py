@@ -7,9 +7,9 @@ MERGE would shuffle the whole table.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
@@ -29,7 +29,7 @@ from frazil.lake.tables import TableState, read_table_state
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 MOST_BROADCAST = 5_000_000
 """The number of keys that a broadcast, or the driver, may hold."""
@@ -61,7 +61,7 @@ def commit_by_scan(
         try:
             deleted = delta.delete()
             if deleted.digest != digest:  # another writer may have moved rows to other keys
-                written, digest = delta.write(), deleted.digest
+                written, digest = [*chain.from_iterable(delta.write())], deleted.digest
             return _commit(delta.target, deleted, written, facts)
         finally:
             delta.release()
@@ -94,36 +94,16 @@ class _Target:
         return _writing(self.spec, self.write_plan, self.has_row_ids)
 
 
-class _ScanDelta(ABC):
-    """One attempt to write a batch: the deletes of its old rows, and its new rows."""
+class _InDriver:
+    """An attempt whose old rows this process collects, as files, positions and ids; Spark may keep the new rows."""
 
     def __init__(self, target: _Target, found: Collapsed):
         self.target, self.bounds = target, found.bounds
-        self.kept: DataFrame | None = None
-
-    @abstractmethod
-    def delete(self) -> Deleted:
-        """Find the old rows of the batch's keys, and write their deletes."""
-
-    @abstractmethod
-    def write(self) -> list[dict[str, Any]]:
-        """Write the batch's new rows as data files; return these in Iceberg's JSON form."""
-
-    def release(self) -> None:
-        """Free what Spark keeps for the attempt."""
-        if self.kept is not None:
-            self.kept.unpersist()
-
-
-class _InDriver(_ScanDelta):
-    """A batch whose old rows this process collects, as files, positions and ids; Spark may keep the new rows."""
-
-    def __init__(self, target: _Target, found: Collapsed):
-        super().__init__(target, found)
         self.batch = found.kept or DriverBatch(target.spark, found.rows, RowForm(target.spec))
         self.old: FoundRows | None = None
 
     def delete(self) -> Deleted:
+        """Find the old rows of the batch's keys, and write their deletes."""
         from pyroaring import BitMap64
 
         target = self.target
@@ -136,22 +116,25 @@ class _InDriver(_ScanDelta):
         entries = write_deletes(target.spark, target.table, target.plan, vectors)
         return Deleted(entries, len(old.n), digest_of(old.n, old.row_id))
 
-    def write(self) -> list[dict[str, Any]]:
+    def write(self) -> list[list[dict[str, Any]]]:
+        """Write the batch's new rows as data files; return those of each task in Iceberg's JSON form."""
         ids = None if self.old.row_id is None else _kept_row_ids(self.old, self.batch)
-        return [entry for entries in self.batch.written(self.target.writing(), ids) for entry in entries]
+        return self.batch.written(self.target.writing(), ids)
+
+    def release(self) -> None:
+        """Free nothing: Spark keeps no old rows."""
 
 
-class _InTasks(_ScanDelta):
-    """A batch whose old and new rows Spark keeps."""
+class _InTasks:
+    """The same where Spark keeps the old rows, and the new ones."""
 
     def __init__(self, target: _Target, found: Collapsed):
         from pyspark.sql import functions as F
 
-        super().__init__(target, found)
-        self.batch: KeptBatch = found.kept
+        self.target, self.batch = target, found.kept
         keys = self.batch.keys()
         keys = F.broadcast(keys) if found.keys <= MOST_BROADCAST else keys
-        self.kept = found_rows(target.spark, target.scanned, keys, self.bounds).persist()
+        self.kept = found_rows(target.spark, target.scanned, keys, found.bounds).persist()
 
     def delete(self) -> Deleted:
         target = self.target
@@ -160,16 +143,18 @@ class _InTasks(_ScanDelta):
             raise MismatchError(f"{target.name}: {deleted.problem}", "run again")
         return deleted
 
-    def write(self) -> list[dict[str, Any]]:
+    def write(self) -> list[list[dict[str, Any]]]:
         writing = self.target.writing()
         if self.target.has_row_ids:
-            results = self.batch.written_after_ids(writing, self.batch.kept_row_ids(self.kept))
-        else:
-            results = self.batch.written(writing, None)
-        return [entry for entries in results for entry in entries]
+            return self.batch.written_after_ids(writing, self.batch.kept_row_ids(self.kept))
+        return self.batch.written(writing, None)
+
+    def release(self) -> None:
+        """Free the old rows."""
+        self.kept.unpersist()
 
 
-def _delta_of(target: _Target, found: Collapsed) -> _ScanDelta:
+def _delta_of(target: _Target, found: Collapsed) -> _InDriver | _InTasks:
     """Return the attempt for a batch; raise MismatchError if tasks cannot read the table's present deletes."""
     if found.kept is None or found.keys <= MOST_FOUND:
         return _InDriver(target, found)

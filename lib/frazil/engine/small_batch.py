@@ -122,8 +122,6 @@ def for_row_delta(rows: pa.Table, spec: TableSpec) -> pa.Table:
     import pyarrow.compute as pc
 
     rows = rows.drop_columns([name for name in PLACE if name in rows.column_names])
-    if "key0" in rows.column_names:
-        return rows
     keys = [rows[f"c{spec.names.index(k)}"].combine_chunks() for k in spec.key]
     for i, numbers in enumerate(key_numbers(keys)):
         rows = rows.append_column(f"key{i}", pa.array(numbers))

@@ -46,18 +46,8 @@ class Written:
     files: Sequence[FileToRead] = ()
     frame: DataFrame | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return a form that JSON can hold, without the files."""
-        return {"entries": self.entries, **self.tally.to_dict()}
 
-    @staticmethod
-    def together(parts: Sequence[dict[str, Any]], files: Sequence[FileToRead]) -> Written:
-        """Return several results of `to_dict`, after their way through JSON, as one."""
-        entries = [entry for part in parts for entry in part["entries"]]
-        return Written(entries, Tally.together(parts), files)
-
-
-def write_files(files: Sequence[FileToRead], read: ReadPlan, write: WritePlan) -> Written:
+def write_files(files: Sequence[FileToRead], read: ReadPlan, write: WritePlan) -> tuple[list[dict[str, Any]], Tally]:
     """Write the good rows of files as data files of a table, each row as it is. Nothing is committed."""
     writer = new_writer(write)
     tally = Tally(write.most_bad, write.every)
@@ -65,7 +55,7 @@ def write_files(files: Sequence[FileToRead], read: ReadPlan, write: WritePlan) -
         for changes in read_changes(file, read):
             writer.write(lake_rows(changes.rows, read.spec, writer.names, file.path))
             tally.add(file.order, changes, file.written_at_s)
-    return Written(writer.close(), tally, files)
+    return writer.close(), tally
 
 
 def write_elsewhere(rows: pa.Table, spec: TableSpec, write: WritePlan, folder: str) -> list[dict[str, Any]]:

@@ -14,9 +14,9 @@ from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.pending_changes import State, with_known_loads
 from frazil.dms.position import Position, is_other_load
-from frazil.engine.load_files import groups_of, of_tasks
 from frazil.engine.read_files import FileToRead, count_tables
 from frazil.engine.small_batch import MOST_MB, are_small, must_be_small
+from frazil.engine.tasks import groups_of, results_of_groups
 from frazil.errors import FrazilError, many
 from frazil.flows import pending_work, quarantine
 from frazil.flows.apply import FileBatch, apply_batch, require_whole_rows, take_batch
@@ -234,7 +234,4 @@ def _counts(book: Workbook, files: Sequence[DmsObject], in_process: bool) -> Cou
     if in_process or are_small(files):
         return count_tables(planned)
     groups = groups_of(planned, [f.size for f in files], book.spark.sparkContext.defaultParallelism)
-    counts: Counter[tuple[str, str]] = Counter()
-    for found in of_tasks(book.spark, groups, lambda group: {"tables": [*count_tables(group).items()]}):
-        counts.update({tuple(name): count for name, count in found["tables"]})
-    return counts
+    return sum(results_of_groups(book.spark, groups, count_tables), Counter())

@@ -193,7 +193,7 @@ class _Preview:
         key, records = self._example(), self.sample.records
         followed = set(self.sample.places_by_key[key][-OF_ONE_KEY:] if key else ())
         of_key = [r for r in records if r.place in followed]
-        ops = self.sample.changes["op"].to_pylist() if self.sample.changes else []
+        ops = self.sample.changes["op"].to_pylist()
         first_of_each = {ops[r.index]: r for r in reversed(records) if r.index is not None}.values()
         wanted = [*of_key, *[r for r in records if r.bad][:2], *first_of_each, *records]
         return sorted(list(dict.fromkeys(wanted))[:most], key=lambda r: r.place)
@@ -274,7 +274,7 @@ class Batch(_Preview):
             return Stage("the table has no key: each change becomes a row (without_key: append)")
         if self.spec.policy == "multiset":
             return Stage("the table has no key: whole rows are compared (without_key: multiset)")
-        return None if self.sample.latest else Stage("these records have no change to apply")
+        return None if self.sample.changes else Stage("these records have no change to apply")
 
     @stage
     def written(self) -> Stage:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN, BadRows
+from frazil.core.changes import BadRow
 from frazil.core.messages import is_readable, with_bytes
 from frazil.dms.control_records import CREATE, Definition, definition
 from frazil.dms.mappings import known_columns, message_names
@@ -242,11 +243,10 @@ class Read:
         names = {partition.order: partition.name for partition in reading.partitions}
         places = [(names[order], row.place) for order, row in rows]
         values = message_blocks.values_at(self.given, places)
-        whole = [
-            (order, with_bytes(row, values[place], reading.spec))
-            for (order, row), place in zip(rows, places, strict=True)
-        ]
-        return replace(bad, rows=whole)
+        whole: dict[int, list[BadRow]] = {}
+        for (order, row), place in zip(rows, places, strict=True):
+            whole.setdefault(order, []).append(with_bytes(row, values[place], reading.spec))
+        return replace(bad, by_file=whole)
 
 
 @contextmanager
