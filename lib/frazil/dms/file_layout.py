@@ -11,13 +11,11 @@ from frazil.config.spec import Column, TableSpec
 from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS, UNKNOWN, FieldNames, field_roles, fields_by_role
 from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.listing import DmsObject, SourceError
-from frazil.dms.mappings import SEQUENCE, added_kind
+from frazil.dms.mappings import SEQUENCE, is_expression
 from frazil.errors import nearest
 from frazil.source.file_names import CHANGES, moment
 
 LOAD_PHASE, CHANGE_PHASE = 0, 1
-COMMIT_TIME = "<timestamp>"
-"""The name of a commit time among named columns."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ def _added_role(kept: bool, name: str, expression: str, origin: Collection[str])
     """Return the role of a column that a rule adds; `kept`: the lake has it; `origin`: columns that name the source table."""
     if name in origin:
         return f"{ORIGIN_AS if kept else ORIGIN}{name}"
-    if added_kind(expression) == SEQUENCE:
+    if is_expression(SEQUENCE, expression):
         return f"{SEQUENCE_AS}{name}" if kept else "seq"
     return f"after:{name}" if kept else "skip"
 

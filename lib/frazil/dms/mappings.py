@@ -16,22 +16,13 @@ from frazil.core.messages import MessageNames
 from frazil.dms.aws_json import EndpointError, read_rules
 from frazil.errors import nearest
 
-SEQUENCE, OPERATION, POSITION, COMMIT_TIME, CHANGE_TIME, USER, SOURCE, INDICATOR, OTHER = (
-    "sequence", "operation", "position", "commit time", "change time", "user", "source name", "indicator", "other",
-)  # fmt: skip
-"""The meaning of an added column. Only SEQUENCE proves the order of changes; INDICATOR is the flag of a soft delete."""
-
-_EXPRESSIONS = {
-    r"\$?AR_H_CHANGE_SEQ": SEQUENCE, r"\$?AR_H_OPERATION": OPERATION, r"\$?AR_H_STREAM_POSITION": POSITION,
-    r"\$?AR_H_COMMIT_TIMESTAMP": COMMIT_TIME, r"\$?AR_H_TIMESTAMP": CHANGE_TIME, r"\$?AR_H_USER": USER,
-    r"\$?AR_M_SOURCE_\w+": SOURCE, r"operation_indicator\s*\(.*\)": INDICATOR,
-}  # fmt: skip
+SEQUENCE, INDICATOR = r"\$?AR_H_CHANGE_SEQ", r"operation_indicator\s*\(.*\)"
+"""Expressions of added columns: SEQUENCE proves the order of changes; INDICATOR is the flag of a soft delete."""
 
 
-def added_kind(expression: str) -> str:
-    """Return the meaning of a column that an add-column rule adds with this expression."""
-    text = expression.strip()
-    return next((kind for form, kind in _EXPRESSIONS.items() if re.fullmatch(form, text, re.I | re.S)), OTHER)
+def is_expression(form: str, expression: str) -> bool:
+    """Return whether the expression of an add-column rule is SEQUENCE or INDICATOR, which `form` says."""
+    return re.fullmatch(form, expression.strip(), re.I | re.S) is not None
 
 
 def like(pattern: str, name: str) -> bool:
@@ -182,7 +173,7 @@ class Mappings:
 
     def sequence_column(self, spec: TableSpec) -> str:
         """Return the added column that proves the order of changes (`$AR_H_CHANGE_SEQ`); empty if there is none."""
-        return next((c for c, e in self.added(spec).items() if added_kind(e) == SEQUENCE), "")
+        return next((c for c, e in self.added(spec).items() if is_expression(SEQUENCE, e)), "")
 
     def selects(self, spec: TableSpec) -> bool:
         """Return whether the task selects a table: a selection rule includes it and none excludes it, or no such rules exist."""

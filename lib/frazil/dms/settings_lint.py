@@ -11,7 +11,7 @@ from frazil.config.columns import LOBS
 from frazil.config.spec import TableSpec
 from frazil.dms.aws_json import TableStatistics, boolean, number
 from frazil.dms.endpoint import Endpoint, endpoint_from
-from frazil.dms.mappings import INDICATOR, SEQUENCE, Mappings, added_kind
+from frazil.dms.mappings import INDICATOR, SEQUENCE, Mappings, is_expression
 
 LOSS, COST, NOTE = "loss", "cost", "note"
 """Severities: rows or values are lost or wrong; time, money or information is lost; good to know."""
@@ -79,7 +79,7 @@ def left_out(mappings: Mappings, specs: Iterable[TableSpec]) -> Iterator[Finding
     for s in specs:
         listed = {c.name for c in s.file_columns}
         added = mappings.added(s).items()
-        if left := [n for n, e in added if n not in listed and added_kind(e) not in (SEQUENCE, INDICATOR)]:
+        if left := [n for n, e in added if n not in listed and not is_expression(f"{SEQUENCE}|{INDICATOR}", e)]:
             yield Finding(
                 "add-column",
                 f"{s.source}: {', '.join(left)}",
@@ -209,7 +209,7 @@ def _of_mappings(e: Endpoint, mappings: Mappings, specs: Sequence[TableSpec]) ->
             yield Finding(
                 "remove-column", f"{s.source}: {', '.join(keys or gone)}", effect, cure, LOSS if keys else NOTE
             )
-        if soft := [c for c, x in mappings.added(s).items() if added_kind(x) == INDICATOR]:
+        if soft := [c for c, x in mappings.added(s).items() if is_expression(INDICATOR, x)]:
             yield Finding(
                 "operation_indicator",
                 f"{s.source}: {soft[0]}",
