@@ -384,8 +384,8 @@ def test_heads_of_objects_are_read_the_same_everywhere(at_server, tmp_path):
     for root in ("s3://dms/heads", str(tmp_path)):
         assert storage.read(f"{root}/a.csv") == content and storage.head(f"{root}/a.csv").size == len(content)
         assert storage.read_head(f"{root}/a.csv", 4) == b"Op,i"
-        assert storage.open_text_head(f"{root}/a.csv", 13).read() == "Op,id,v\nI,1,", "a cut character is left out"
-        assert storage.open_text_head(f"{root}/b.csv.gz").readline() == "Op,id\n"
+        assert storage.text_head(f"{root}/a.csv", 13) == "Op,id,v\nI,1,", "a cut character is left out"
+        assert storage.text_head(f"{root}/b.csv.gz").startswith("Op,id\n")
         assert storage.read_head(f"{root}/c.csv") == b""
 
 

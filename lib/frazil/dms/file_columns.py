@@ -33,7 +33,7 @@ from frazil.dms.file_layout import (
 )
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.mappings import Mappings
-from frazil.dms.storage import each_of, is_s3, open_text_head, read, read_tail
+from frazil.dms.storage import each_of, is_s3, random_access, read_tail, text_head
 from frazil.errors import LOAD_AGAIN
 
 if TYPE_CHECKING:
@@ -108,19 +108,24 @@ def footer(file: DmsObject) -> pa.Schema:
 
 
 FIRST_ROWS = 1000
-"""Number of values to check whether a column's texts have the spec's type."""
+"""Rows that show what is in a Parquet file."""
+
+
+def first_rows(file: DmsObject, columns: list[str] | None = None) -> pa.RecordBatch | None:
+    """Return the first rows of a Parquet file, in all of its columns or some; None if it has no rows."""
+    import pyarrow.parquet as pq
+
+    with refused_if_damaged(file.path), pq.ParquetFile(random_access(file.path)) as opened:
+        return next(opened.iter_batches(FIRST_ROWS, columns=columns), None)
 
 
 def has_only_other_texts(file: DmsObject, name: str, column: Column) -> bool:
     """Return whether a file's column has texts, and none of the first ones is a value of the spec's type."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     if not pa.types.is_string(footer(file).field(name).type):
         return False
-    source = pa.BufferReader(read(file.path)) if is_s3(file.path) else file.path
-    with pq.ParquetFile(source) as opened:
-        first = next(opened.iter_batches(FIRST_ROWS, columns=[name]), None)
+    first = first_rows(file, [name])
     texts = pa.array([]) if first is None else first.column(0).drop_null()
     return len(texts) > 0 and all(judge(column, text) is MISFIT for text in texts.to_pylist())
 
@@ -167,7 +172,7 @@ class LayoutError(SourceError):
 @lru_cache(maxsize=4096)
 def header(file: DmsObject, endpoint: Endpoint) -> list[str]:
     """Return the fields of the first line: the column names of a file with a header."""
-    line = open_text_head(file.path, HEAD).read().split(endpoint.row_delimiter, 1)[0].rstrip("\r\n")
+    line = text_head(file.path, HEAD).split(endpoint.row_delimiter, 1)[0].rstrip("\r\n")
     names = next(rows_of_text(line, endpoint.dialect), [])
     if "\r" in line or any(len(name) > LONGEST_NAME for name in names):
         problem = (
@@ -195,7 +200,7 @@ def first_row(file: DmsObject, endpoint: Endpoint) -> list[str]:
     """Return the fields of a file's first row, whatever its length."""
     size = HEAD
     while True:
-        rows = (row for row in rows_of_text(open_text_head(file.path, size).read(), endpoint.dialect) if row)
+        rows = (row for row in rows_of_text(text_head(file.path, size), endpoint.dialect) if row)
         row = next(rows, [])
         if next(rows, None) or size >= file.size:  # another row follows, so this one is complete
             return row
@@ -262,7 +267,7 @@ def _width_of(file: DmsObject, endpoint: Endpoint, table: tuple[str, str]) -> in
 
     The table's first row near the beginning of a file of all tables shows it.
     """
-    rows = rows_of_text(open_text_head(file.path, HEAD).read(), endpoint.dialect)
+    rows = rows_of_text(text_head(file.path, HEAD), endpoint.dialect)
     extra = 2 if endpoint.op_in_changes else 3  # the table and the schema, and an operation that is always present
     return next((len(row) - extra for row in rows if tuple(row[2:0:-1]) == table), 0)
 

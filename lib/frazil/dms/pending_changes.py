@@ -5,7 +5,6 @@ A late file was never applied, though its name is before the position. Commit ti
 
 from __future__ import annotations
 
-import io
 import time
 import zlib
 from collections.abc import Callable, Sequence
@@ -30,7 +29,7 @@ from frazil.dms.position import (
     named,
     require_there,
 )
-from frazil.dms.storage import chunks, read
+from frazil.dms.storage import chunks, random_access
 from frazil.errors import FrazilError, many
 from frazil.source.applied_files import AppliedFile, AppliedFiles, Place, is_same, key_of
 from frazil.source.file_names import digits_of, latest_possible
@@ -92,7 +91,7 @@ def _times_of_parquet(file: DmsObject, endpoint: Endpoint) -> tuple[str, str] | 
     if name not in footer(file).names:
         return None
     with refused_if_damaged(file.path):
-        column = pq.read_table(io.BytesIO(read(file.path)), columns=[name])[name]
+        column = pq.read_table(random_access(file.path), columns=[name])[name]
     times = sorted(str(t).replace("T", " ") for t in column.to_pylist() if t is not None)
     return (times[0], times[-1]) if times else None
 

@@ -24,7 +24,7 @@ from frazil.dms.file_checks import refused_if_damaged
 from frazil.dms.file_columns import NAMED, file_layout, footer, require_comparable
 from frazil.dms.file_layout import CHANGE_PHASE, named_layout
 from frazil.dms.listing import DmsObject, SourceError
-from frazil.dms.storage import chunks, each_of, is_s3, read
+from frazil.dms.storage import chunks, each_of, is_s3, random_access
 from frazil.source.file_names import moment
 
 if TYPE_CHECKING:
@@ -216,11 +216,9 @@ def _parquet(file: FileToRead, plan: ReadPlan, extent: Extent) -> Iterator[Block
 
 
 def _opened(path: str) -> pq.ParquetFile:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    source: pa.NativeFile | str = pa.BufferReader(read(path)) if is_s3(path) else path
-    return pq.ParquetFile(source, page_checksum_verification=True)
+    return pq.ParquetFile(random_access(path), page_checksum_verification=True)
 
 
 def _pieces(path: str, extent: Extent) -> Iterator[bytes]:

@@ -15,6 +15,11 @@ AHEAD = timedelta(days=1)
 _TIME = re.compile(r"(?:CDC_TXN-)?\d{4}(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])-?([01]\d|2[0-3])([0-5]\d){2}\d{3}")
 
 
+def is_data(name: str) -> bool:
+    """Return whether a name has the form of a DMS file's."""
+    return bool(CHANGES.match(name) or LOAD.match(name) or SHARED.match(name))
+
+
 def moment(name: str) -> datetime:
     """Return the time in a change file's name, in the time zone of DMS's setting."""
     digits = re.sub(r"\D", "", name.split(".")[0])
