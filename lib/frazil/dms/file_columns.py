@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from frazil.config.columns import Column, PastLayout
 from frazil.config.spec import TableSpec
 from frazil.core.csv import Dialect
-from frazil.core.field_roles import UNKNOWN, FieldNames, field_roles
+from frazil.core.field_roles import UNKNOWN, FieldNames, field_roles, fields_by_role
 from frazil.core.types import MISFIT, judge
 from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_checks import refused_if_damaged
@@ -23,6 +23,7 @@ from frazil.dms.file_layout import (
     CHANGE_PHASE,
     Layout,
     as_written,
+    carried,
     field_names,
     layout_of,
     named_layout,
@@ -217,12 +218,12 @@ def require_fit(file: DmsObject, table: SourceTable, phase: int) -> None:
     """Raise LayoutError if a headerless file's first row is not as wide as the layout that was valid when it was written."""
     spec, endpoint, mappings = table.spec, table.endpoint, table.mappings
     width = first_width(file, endpoint)
-    wanted = len(stated_layout(table, phase, file, width).roles)
+    wanted = len(stated_layout(table, phase, file, width))
     if width in (0, wanted):
         return
     layout_then = past_layout(spec, file, phase)
     known = {f"until {past.until}": past for past in spec.layouts} | {"now": None}
-    widths = {name: len(layout_of(past, table, phase, width).roles) for name, past in known.items()}
+    widths = {name: len(layout_of(past, table, phase, width)) for name, past in known.items()}
     near = min(widths, key=lambda name: abs(widths[name] - width))
     columns = (known[near] and known[near].columns) or tuple(mappings.file_columns(spec))
     shown = (
@@ -249,17 +250,32 @@ def _later_rule(spec: TableSpec, mappings: Mappings, layout_then: PastLayout | N
     return f"; if a rule of the task that adds columns began later: {entries}"
 
 
-def file_layout(table: SourceTable, phase: int, file: DmsObject) -> tuple[Layout, str]:
-    """Return the layout of a file and its origin (`STATED`, `NAMED`, `SHARED`)."""
-    endpoint = table.endpoint
-    if endpoint.header and file.size and not file.is_shared:
-        where = f"{file.path} line 1"
-        return named_layout(header(file, endpoint), table, phase, where), NAMED
-    width = 0
+def has_header(file: DmsObject, endpoint: Endpoint) -> bool:
+    """Return whether a CSV file begins with the names of its columns."""
+    return bool(endpoint.header and file.size and not file.is_shared)
+
+
+def _names(file: DmsObject, endpoint: Endpoint) -> list[str] | None:
+    """Return the names of a file's columns; None if the file does not name them."""
+    if file.is_parquet:
+        return footer(file).names
+    return header(file, endpoint) if has_header(file, endpoint) else None
+
+
+def _place_of_names(file: DmsObject) -> str:
+    return file.path if file.is_parquet else f"{file.path} line 1"
+
+
+def file_layout(table: SourceTable, phase: int, file: DmsObject) -> Layout:
+    """Return the layout of a file, by the names in it or by the settings."""
+    endpoint, width = table.endpoint, 0
+    names = _names(file, endpoint)
+    if names is not None:
+        return named_layout(names, table, phase, _place_of_names(file))
     if file.size and table.mappings.listed(table.spec):  # otherwise all rows have the same width
         width = _width_of(file, endpoint, table.target_name) if file.is_shared else first_width(file, endpoint)
     layout = stated_layout(table, phase, file, width)
-    return (shared_layout(layout), SHARED) if file.is_shared else (layout, STATED)
+    return shared_layout(layout) if file.is_shared else layout
 
 
 def _width_of(file: DmsObject, endpoint: Endpoint, table: tuple[str, str]) -> int:
@@ -311,37 +327,27 @@ def first_alike(table: SourceTable, files: Sequence[DmsObject]) -> list[DmsObjec
 
 def _columns(file: DmsObject, table: SourceTable) -> tuple[str, ...] | None:
     """Return a change file's column names, or the roles of its declared layout; None if it has neither."""
-    if file.is_parquet:
-        return tuple(f.name for f in footer(file))
-    if not file.size:
-        return None
-    if table.endpoint.header and not file.is_shared:
-        return tuple(header(file, table.endpoint))
-    if not table.spec.layouts:
-        return None
-    return file_layout(table, CHANGE_PHASE, file)[0].roles
+    if (names := _names(file, table.endpoint)) is not None:
+        return tuple(names)
+    return file_layout(table, CHANGE_PHASE, file) if table.spec.layouts and file.size else None
 
 
 def _shape(file: DmsObject, table: SourceTable, phase: int, known: FieldNames) -> Shape:
     spec, endpoint = table.spec, table.endpoint
-    where = file.path if file.is_parquet else f"{file.path} line 1"
-    if file.is_parquet:
-        fields = [(f.name, lake_kind(f.type, f"{file.path}: column {f.name!r}")) for f in footer(file)]
-    elif endpoint.header and file.size and not file.is_shared:
-        fields = [(n, "") for n in header(file, endpoint)]
-    elif spec.layouts and file.size:
+    names, where = _names(file, endpoint), _place_of_names(file)
+    if names is None and not (spec.layouts and file.size):
+        return Shape(where)
+    if names is None:
         if not file.is_shared:
             require_fit(file, table, phase)
-        layout, _ = file_layout(table, phase, file)
-        carries = {c: "" for c in spec.names if layout.carries(c)}
+        carries = dict.fromkeys(carried(file_layout(table, phase, file), spec.names), "")
         return Shape(where, carries, stated=past_layout(spec, file, phase) is not None)
-    else:
-        return Shape(where)
-    names = tuple(n for n, _ in fields)
-    layout = Layout(tuple(field_roles(names, known, op_is_stated(endpoint, phase), where)))
-    kinds = layout.at([kind for _, kind in fields])
+    types = [""] * len(names)
+    if file.is_parquet:
+        types = [lake_kind(f.type, f"{file.path}: column {f.name!r}") for f in footer(file)]
+    kinds = fields_by_role(field_roles(names, known, op_is_stated(endpoint, phase), where), types)
     named = {
         of: {r.removeprefix(of): k for r, k in kinds.items() if r.startswith(of)}
         for of in ("after:", "before:", UNKNOWN)
     }
-    return Shape(where, named["after:"], named[UNKNOWN], frozenset(named["before:"]), names=names)
+    return Shape(where, named["after:"], named[UNKNOWN], frozenset(named["before:"]), names=tuple(names))

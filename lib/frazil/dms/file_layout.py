@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from frazil.config.columns import PastLayout
@@ -18,23 +18,18 @@ from frazil.source.file_names import CHANGES, moment
 LOAD_PHASE, CHANGE_PHASE = 0, 1
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The fields of a file in their order.
+Layout = tuple[str, ...]
+"""The roles of a file's fields in their order.
 
-    A role is `op`, `ts`, `seq`, `seq:<column>`, `after:<column>`, `before:<column>`, `origin:<column>`, `origin
-    after:<column>` or `skip` (left out).
-    """
+A role is `op`, `ts`, `seq`, `seq:<column>`, `after:<column>`, `before:<column>`, `origin:<column>`, `origin
+after:<column>` or `skip` (left out).
+"""
 
-    roles: tuple[str, ...]
 
-    def carries(self, column: str) -> bool:
-        """Return whether a field has the column's values."""
-        return f"after:{column}" in self.at(self.roles)
-
-    def at(self, fields: Sequence[str]) -> dict[str, str]:
-        """Return {role: field}. A sequence or an origin that is also a column of the lake has both roles."""
-        return fields_by_role(self.roles, fields)
+def carried(layout: Layout, columns: Iterable[str]) -> list[str]:
+    """Return which of some columns have their values in a field."""
+    roles = fields_by_role(layout, layout)
+    return [c for c in columns if f"after:{c}" in roles]
 
 
 def _added_role(kept: bool, name: str, expression: str, origin: Collection[str]) -> str:
@@ -95,7 +90,7 @@ def layout_of(past: PastLayout | None, table: SourceTable, phase: int, width: in
     """Return a past layout, or the current one; `width` as in `stated_layout`."""
     listed = table.mappings.listed(table.spec)
     layouts = [_build_layout(past, table, phase, listed[:own]) for own in range(len(listed) + 1)]
-    return next((found for found in layouts if len(found.roles) == width), layouts[0])
+    return next((found for found in layouts if len(found) == width), layouts[0])
 
 
 def _build_layout(past: PastLayout | None, table: SourceTable, phase: int, own: Sequence[str]) -> Layout:
@@ -116,7 +111,7 @@ def _build_layout(past: PastLayout | None, table: SourceTable, phase: int, own: 
     origin = mappings.origin(spec)
     roles += [_added_role(n in names and n not in own, n, e, origin) for n, e in kept.items()]
     roles += [f"before:{c}" for c, name in images.items() if name not in without]
-    return Layout(tuple(roles))
+    return tuple(roles)
 
 
 def field_names(table: SourceTable) -> FieldNames:
@@ -155,14 +150,16 @@ def named_layout(names: Sequence[str], table: SourceTable, phase: int, where: st
     spec, endpoint, mappings = table.spec, table.endpoint, table.mappings
     known = field_names(table)
     found = field_roles(names, known, op_is_stated(endpoint, phase), where)
-    layout = Layout(tuple("skip" if r[:1] == UNKNOWN and r[1:] in spec.ignored else r for r in found))
-    for role in layout.roles:
+    layout = tuple("skip" if r[:1] == UNKNOWN and r[1:] in spec.ignored else r for r in found)
+    for role in layout:
         if role.startswith(UNKNOWN):
             near = nearest(role[1:], [*known.source, *known.added, *known.before])
             raise SourceError(f"{where}: unknown column '{role[1:]}'", f"add it to {spec.file}; {near}")
-    needed = [n for n in mappings.file_columns(spec) if n in spec.names and n not in spec.optional]
-    missing = [mappings.file_columns(spec)[n] for n in needed if not layout.carries(n)]
-    if phase == CHANGE_PHASE and endpoint.op_in_changes and "op" not in layout.roles:
+    in_files = mappings.file_columns(spec)
+    needed = [n for n in in_files if n in spec.names and n not in spec.optional]
+    there = carried(layout, needed)
+    missing = [in_files[n] for n in needed if n not in there]
+    if phase == CHANGE_PHASE and endpoint.op_in_changes and "op" not in layout:
         missing.insert(0, endpoint.op_column)
     if missing:
         raise SourceError(f"{where}: no column {', '.join(missing)}", f"correct {spec.file} or the endpoint settings")
@@ -174,4 +171,4 @@ def shared_layout(own: Layout) -> Layout:
 
     AWS does not document two assumptions: the timestamp column follows the schema, and Op is always present.
     """
-    return Layout(("op", "table", "schema", *[r for r in own.roles if r != "op"]))
+    return ("op", "table", "schema", *[r for r in own if r != "op"])

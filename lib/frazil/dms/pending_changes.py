@@ -15,7 +15,7 @@ from frazil.config.sql import literal
 from frazil.core.csv import read_records
 from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_checks import refused_if_damaged
-from frazil.dms.file_columns import file_layout, footer
+from frazil.dms.file_columns import file_layout, footer, has_header
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import (
@@ -71,11 +71,11 @@ def commit_times(file: DmsObject, table: SourceTable) -> tuple[str, str] | None:
     """Return the first and the last commit time in a change file, as DMS wrote them; None if it has none."""
     if file.is_parquet:
         return _times_of_parquet(file, table.endpoint)
-    roles = file_layout(table, CHANGE_PHASE, file)[0].roles
+    roles = file_layout(table, CHANGE_PHASE, file)
     if "ts" not in roles:
         return None
     place, found = roles.index("ts"), []
-    dialect = replace(table.endpoint.dialect, header=table.endpoint.header and not file.is_shared)
+    dialect = replace(table.endpoint.dialect, header=has_header(file, table.endpoint))
     with closing(chunks(file.path)) as pieces:
         for records in read_records(pieces, len(roles), dialect, file.path):
             texts = records.fields.column(place).to_pylist()

@@ -72,7 +72,7 @@ def present_layouts(places: Sequence[Place], table: SourceTable) -> dict[Place, 
     found = {}
     for form, phase, name in places:
         layout = stated_layout(table, phase, DmsObject(name, "", 0, ""))
-        found[form, phase, name] = (shared_layout(layout) if form == SHARED else layout).roles
+        found[form, phase, name] = shared_layout(layout) if form == SHARED else layout
     return found
 
 
