@@ -9,7 +9,7 @@ from typing import Any
 
 from frazil.config.columns import LOBS
 from frazil.config.spec import TableSpec
-from frazil.dms.aws_json import TableStatistics, boolean, number
+from frazil.dms.aws_json import TableStatistics, is_on
 from frazil.dms.endpoint import Endpoint, endpoint_from
 from frazil.dms.mappings import INDICATOR, SEQUENCE, Mappings, is_expression
 
@@ -101,7 +101,7 @@ def _applying(rules: Iterable[tuple[Any, ...]]) -> list[Finding]:
 
 def _of_files(e: Endpoint, s3: Mapping[str, Any], source: str) -> list[Finding]:
     """Check the effect of the endpoint's settings on the content of the files."""
-    is_padded = boolean(s3, "AddTrailingPaddingCharacter", False, "endpoint settings")
+    is_padded = is_on(s3, "AddTrailingPaddingCharacter")
     rules = [
         (e.inserts_only, "CdcInsertsOnly", "true", "updates and deletes never reach the files", "turn it off", LOSS),
         (e.inserts_and_updates, "CdcInsertsAndUpdates", "true", "deletes never reach the files", "turn it off", LOSS),
@@ -123,10 +123,8 @@ def _of_files(e: Endpoint, s3: Mapping[str, Any], source: str) -> list[Finding]:
 
 def _of_parquet(e: Endpoint) -> list[Finding]:
     """Check what Parquet files lose."""
-    lossy = e.parquet_timestamp_ms
-    return _applying(
-        [(lossy, "ParquetTimestampInMillisecond", "true", "times lose their microseconds", "turn it off", LOSS)]
-    )
+    effect = "times lose their microseconds"
+    return _applying([(e.parquet_timestamp_ms, "ParquetTimestampInMillisecond", "true", effect, "turn it off", LOSS)])
 
 
 def _of_csv(e: Endpoint, source: str) -> list[Finding]:
@@ -225,12 +223,9 @@ def _of_task(task: Mapping[str, Any], specs: Sequence[TableSpec]) -> Iterator[Fi
     def of(section: str) -> Mapping[str, Any]:
         return task.get(section) or {}
 
-    def is_on(section: str, name: str) -> bool:
-        return boolean(of(section), name, False, "task settings")
-
     keeps_files = of("FullLoadSettings").get("TargetTablePrepMode") == "DO_NOTHING"
     batch_apply = [
-        (is_on("TargetMetadata", "BatchApplyEnabled"), "BatchApplyEnabled", "true",
+        (is_on(of("TargetMetadata"), "BatchApplyEnabled"), "BatchApplyEnabled", "true",
          "S3 targets do not support it: changes are lost", "turn it off", LOSS),
     ]  # fmt: skip
     yield from _applying(batch_apply)
@@ -242,7 +237,7 @@ def _of_task(task: Mapping[str, Any], specs: Sequence[TableSpec]) -> Iterator[Fi
         *[(of("ErrorBehavior").get(name) in ("LOG_ERROR", "IGNORE_RECORD"), name, of("ErrorBehavior").get(name),
            "rows that fail are left out or truncated, and at most the task's log shows it",
            "SUSPEND_TABLE or STOP_TASK", LOSS) for name in ("DataErrorPolicy", "DataTruncationErrorPolicy")],
-        (is_on("ChangeProcessingDdlHandlingPolicy", "HandleSourceTableTruncated"), "HandleSourceTableTruncated", "true",
+        (is_on(of("ChangeProcessingDdlHandlingPolicy"), "HandleSourceTableTruncated"), "HandleSourceTableTruncated", "true",
          "a TRUNCATE removes the table's files and is not recorded: rows stay in the lake",
          "reload a table that was truncated", NOTE),
         (of("BeforeImageSettings"), "BeforeImageSettings", "set", "works for streams only",
@@ -256,16 +251,12 @@ def _of_lobs(meta: Mapping[str, Any], specs: Sequence[TableSpec]) -> list[Findin
     lobs = [s for s in specs if any(c.dms_type in LOBS for c in s.columns)]
     if not lobs or not meta:
         return []
-    size = number(meta, "LobMaxSize", 32, "task settings")
-    has_lobs, is_full = (
-        boolean(meta, "SupportLobs", True, "task settings"),
-        boolean(meta, "FullLobMode", False, "task settings"),
-    )
+    has_lobs, is_full, size = is_on(meta, "SupportLobs", True), is_on(meta, "FullLobMode"), meta.get("LobMaxSize")
     rules = [
         (not has_lobs, "SupportLobs", "false", f"LOB columns of {_names(lobs)} are left out", "turn it on", LOSS),
         (has_lobs and is_full, "FullLobMode", "true", "S3 targets do not support it",
          "use LimitedSizeLobMode with a LobMaxSize", LOSS),
-        (has_lobs and not is_full, "LobMaxSize", f"{size} KB",
+        (has_lobs and not is_full, "LobMaxSize", f"{32 if size is None else size} KB",
          f"longer values in {_names(lobs)} are truncated; only the task's log shows it",
          "set it above the longest value of the source", LOSS),
     ]  # fmt: skip
