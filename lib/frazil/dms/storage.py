@@ -59,9 +59,9 @@ class DmsObject:
     folder: bool = False
     special: str = ""
 
-    def chunks(self) -> Iterator[bytes]:
-        """Yield its bytes in chunks of 4 MB, without decompressing them."""
-        return chunks(self.path, packed=True)
+    def chunks(self, n: int) -> Iterator[bytes]:
+        """Yield its bytes in chunks of `n`, without decompressing them."""
+        return chunks(self.path, n, packed=True)
 
     @property
     def is_parquet(self) -> bool:
