@@ -32,6 +32,10 @@ def like(pattern: str, name: str) -> bool:
     return re.fullmatch(form, name, re.S) is not None
 
 
+def _is_of_column(rule: dict, name: str) -> bool:
+    return like(rule.get("object-locator", {}).get("column-name", ""), name)
+
+
 _RENAMES: dict[str, Callable[[str, str, str], str]] = {
     "rename": lambda name, value, old: value,
     "convert-lowercase": lambda name, value, old: name.lower(),
@@ -110,25 +114,19 @@ class Mappings:
         A spec may list a removed column (it stays null) and may use a column's name before or after a `rename`.
         """
 
-        def named(action: str, name: str) -> bool:
-            return any(
-                like(r.get("object-locator", {}).get("column-name", ""), name) for r in self._with_action(spec, action)
-            )
-
-        includes_listed = bool(self._with_action(spec, "include-column"))
+        removing, including = self._with_action(spec, "remove-column"), self._with_action(spec, "include-column")
         added = self.listed(spec)
-        source = [c.name for c in spec.file_columns if c.name not in added]
-        removed = {
-            n for n in source if named("remove-column", n) or (includes_listed and not named("include-column", n))
-        }
-        names = (c.name for c in spec.file_columns if c.name not in removed)
+
+        def is_written(name: str) -> bool:
+            is_removed = any(_is_of_column(r, name) for r in removing)
+            return not is_removed and (not including or any(_is_of_column(r, name) for r in including))
+
+        names = [c.name for c in spec.file_columns if c.name in added or is_written(c.name)]
         return {n: n if n in added else self.column_name(spec, n) for n in names}
 
     def column_name(self, spec: TableSpec, name: str) -> str:
         """Return a column's name in the files, after the renaming rules."""
-        return self._renamed(
-            spec, "column", name, lambda r: like(r.get("object-locator", {}).get("column-name", ""), name)
-        )
+        return self._renamed(spec, "column", name, lambda r: _is_of_column(r, name))
 
     def before_image(self, spec: TableSpec) -> BeforeImage | None:
         """Return the before-image rule of a table, or None."""

@@ -198,26 +198,20 @@ def pending(
     return found
 
 
-def _same_loads(loads: Sequence[DmsObject], record: AppliedFiles) -> tuple[list[DmsObject], list[DmsObject]]:
-    """Return load files, under their recorded ETags if their bytes are unchanged, and those with a new ETag to record."""
-    found, new = [], []
-    for o in loads:
-        known = record.files.get(key_of(o))
-        if known and o.etag != known.etag:
-            if o.etag != record.seen.get(known.name):
-                known = known if is_same(known, o.size, o.chunks) else None
-                new += [o] if known else []
-            o = replace(o, etag=known.etag) if known else o
-        found.append(o)
-    return found, new
-
-
 def with_known_loads(objects: TableObjects, state: State) -> tuple[TableObjects, list[DmsObject]]:
     """Return the listing with old ETags for load files with unchanged bytes, and the files that were read for this."""
-    position = state.position
+    position, record = state.position, state.record
     if not objects.loads or not position.loaded or objects.load_digest == position.load_digest:
         return objects, []
-    loads, same = _same_loads(objects.loads, state.record)
+    loads, same = [], []
+    for o in objects.loads:
+        known = record.files.get(key_of(o))
+        if known and o.etag != known.etag:
+            is_seen = o.etag == record.seen.get(known.name)
+            if is_seen or is_same(known, o.size, o.chunks):
+                same += [] if is_seen else [o]
+                o = replace(o, etag=known.etag)
+        loads.append(o)
     return replace(objects, loads=tuple(loads)), same
 
 

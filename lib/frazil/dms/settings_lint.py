@@ -117,14 +117,10 @@ def _of_files(e: Endpoint, s3: Mapping[str, Any], source: str) -> list[Finding]:
          "keep it only if readers need whole transactions", COST),
         (not e.timestamp_column, "TimestampColumnName", "not set", "no commit times: latency cannot be measured",
          "set a name that no source column has", COST),
+        (e.data_format == "parquet" and e.parquet_timestamp_ms, "ParquetTimestampInMillisecond", "true",
+         "times lose their microseconds", "turn it off", LOSS),
     ]  # fmt: skip
-    return [*_applying(rules), *(_of_parquet(e) if e.data_format == "parquet" else _of_csv(e, source))]
-
-
-def _of_parquet(e: Endpoint) -> list[Finding]:
-    """Check what Parquet files lose."""
-    effect = "times lose their microseconds"
-    return _applying([(e.parquet_timestamp_ms, "ParquetTimestampInMillisecond", "true", effect, "turn it off", LOSS)])
+    return _applying(rules) + (_of_csv(e, source) if e.data_format == "csv" else [])
 
 
 def _of_csv(e: Endpoint, source: str) -> list[Finding]:
@@ -217,20 +213,16 @@ def _of_mappings(e: Endpoint, mappings: Mappings, specs: Sequence[TableSpec]) ->
             )
 
 
-def _of_task(task: Mapping[str, Any], specs: Sequence[TableSpec]) -> Iterator[Finding]:
+def _of_task(task: Mapping[str, Any], specs: Sequence[TableSpec]) -> list[Finding]:
     """Check the given task settings."""
 
     def of(section: str) -> Mapping[str, Any]:
         return task.get(section) or {}
 
     keeps_files = of("FullLoadSettings").get("TargetTablePrepMode") == "DO_NOTHING"
-    batch_apply = [
+    rules = [
         (is_on(of("TargetMetadata"), "BatchApplyEnabled"), "BatchApplyEnabled", "true",
          "S3 targets do not support it: changes are lost", "turn it off", LOSS),
-    ]  # fmt: skip
-    yield from _applying(batch_apply)
-    yield from _of_lobs(of("TargetMetadata"), specs)
-    rules = [
         (keeps_files, "TargetTablePrepMode", "DO_NOTHING",
          "a second load does not remove the files of the first one: both are read as one",
          "DROP_AND_CREATE or TRUNCATE_BEFORE_LOAD", LOSS),
@@ -243,7 +235,7 @@ def _of_task(task: Mapping[str, Any], specs: Sequence[TableSpec]) -> Iterator[Fi
         (of("BeforeImageSettings"), "BeforeImageSettings", "set", "works for streams only",
          "use the rule add-before-image-columns", NOTE),
     ]  # fmt: skip
-    yield from _applying(rules)
+    return _applying(rules) + _of_lobs(of("TargetMetadata"), specs)
 
 
 def _of_lobs(meta: Mapping[str, Any], specs: Sequence[TableSpec]) -> list[Finding]:
@@ -269,15 +261,13 @@ def _of_statistics(statistics: Mapping[str, TableStatistics], specs: Sequence[Ta
         t, name = statistics.get(s.source), f"table statistics: {s.source}"
         if t is None:
             yield Finding(name, "not listed", "the task does not know the table", "check its selection rules", LOSS)
-        elif t.failed:
-            yield Finding(
-                name,
-                t.state,
-                "DMS stopped replicating it: its files are incomplete",
-                "fix the cause, and reload the table",
-                LOSS,
-            )
-        elif not t.loaded:
-            yield Finding(name, t.state or "no state", "its load is not complete", "run 01_full_load after it", LOSS)
-        if t is not None and t.full_load_errors:
-            yield Finding(name, f"{t.full_load_errors:,} error rows", "rows of the load are missing", "reload it", LOSS)
+            continue
+        rules = [
+            (t.failed, name, t.state, "DMS stopped replicating it: its files are incomplete",
+             "fix the cause, and reload the table", LOSS),
+            (not t.failed and not t.loaded, name, t.state or "no state", "its load is not complete",
+             "run 01_full_load after it", LOSS),
+            (t.full_load_errors, name, f"{t.full_load_errors:,} error rows", "rows of the load are missing",
+             "reload it", LOSS),
+        ]  # fmt: skip
+        yield from _applying(rules)
