@@ -298,8 +298,10 @@ def test_of_a_local_folder_only_what_may_be_new_is_looked_at(tmp_path, monkeypat
     whole = list_table(tmp_path, SPEC)
     applied = position.after_load(position.Position(), whole, "a")
     applied = position.after_changes(applied, list(whole.changes[:-2]), "b")
-    looked, stat = [], storage._stat
-    monkeypatch.setattr(storage, "_stat", lambda entry: looked.append(entry.name) or stat(entry))
+    looked, look = [], storage._local_object
+    monkeypatch.setattr(
+        storage, "_local_object", lambda path, entry, by: looked.append(entry.name) or look(path, entry, by)
+    )
     there = list_table(tmp_path, SPEC, Begin(applied.last, applied.look_from))
     assert sorted(looked) == sorted(["LOAD00000001.csv", *names[-66:]])
     assert there.loads == whole.loads and there.changes == whole.changes[-66:]
