@@ -8,6 +8,7 @@ import pytest
 
 from frazil.config.spec import parse_spec
 from frazil.dms import pending_changes
+from frazil.dms.applied_files import AppliedFiles
 from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_columns import header
 from frazil.dms.listing import DmsObject, SourceError, TableObjects, list_table
@@ -15,7 +16,6 @@ from frazil.dms.mappings import Mappings
 from frazil.dms.pending_changes import clock_went_back
 from frazil.dms.position import MAX_RECENT, VERSION, Position, PositionError, after_changes, after_load
 from frazil.flows.apply import take_batch
-from frazil.source.applied_files import AppliedFiles
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, U, spec_of
 
 spark = pytest.mark.spark

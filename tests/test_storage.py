@@ -19,7 +19,9 @@ from frazil.config.settings import MaintenanceSettings, ParameterError, Settings
 from frazil.config.spark_session import get_spark, s3_conf
 from frazil.config.spec import parse_spec
 from frazil.dms import position, storage
+from frazil.dms.applied_files import AppliedFiles
 from frazil.dms.endpoint import DELIMITERS, SEQUENCES, DatePartition
+from frazil.dms.file_names import moment, name_at
 from frazil.dms.listing import Begin, DmsObject, Recorded, SourceError, TableObjects, Watch, folders_beside, list_table
 from frazil.dms.pending_changes import State, pending
 from frazil.dms.position import POSITION
@@ -28,8 +30,6 @@ from frazil.flows import cdc, maintenance
 from frazil.lake import pyiceberg_catalog
 from frazil.lake.tables import MADE
 from frazil.report import runs
-from frazil.source.applied_files import AppliedFiles
-from frazil.source.file_names import moment, name_at
 from frazil_demo.seaweed import Seaweed
 from helpers import FILE1, FILE2, FILE3, D, I, U, World, spec_of
 

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from datetime import UTC
 from typing import TYPE_CHECKING
 
+from frazil.dms.applied_files import digest
+from frazil.dms.file_names import moment
 from frazil.dms.listing import DmsObject, SourceError, TableObjects
 from frazil.dms.position import PositionError, named
 from frazil.dms.storage import chunks, heads, is_s3, random_access
 from frazil.errors import FrazilError, many
-from frazil.source.applied_files import digest
-from frazil.source.file_names import moment
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,10 +10,10 @@ from frazil.config.columns import PastLayout
 from frazil.config.spec import Column, TableSpec
 from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS, UNKNOWN, FieldNames, field_roles, fields_by_role
 from frazil.dms.endpoint import Endpoint, SourceTable
+from frazil.dms.file_names import CHANGES, moment
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.mappings import SEQUENCE, is_expression
 from frazil.errors import nearest
-from frazil.source.file_names import CHANGES, moment
 
 LOAD_PHASE, CHANGE_PHASE = 0, 1
 

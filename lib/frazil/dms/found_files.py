@@ -15,11 +15,11 @@ from frazil.core.csv import Dialect
 from frazil.dms.endpoint import DatePartition, Endpoint
 from frazil.dms.file_columns import first_and_last, first_rows, footer, metadata, rows_of_text
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
+from frazil.dms.file_names import LOAD, is_data, states_a_time
 from frazil.dms.listing import CONTROL, DmsObject, TableObjects, classified
 from frazil.dms.settings_check import DELIMITERS, read_rows, unpacked
 from frazil.dms.storage import PAGE, decoded, each_of, is_s3, location, walk
 from frazil.errors import FrazilError
-from frazil.source.file_names import LOAD, is_data, states_a_time
 
 HEAD, MOST_ROWS = 1 << 16, 500
 """Bytes of a file to read for its first rows, and maximum number of these."""

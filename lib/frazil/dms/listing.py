@@ -17,9 +17,9 @@ from pathlib import Path
 
 from frazil.config.spec import TableSpec
 from frazil.dms.endpoint import DatePartition
+from frazil.dms.file_names import CHANGES, LOAD, SHARED, is_data, moment, name_at, states_a_time
 from frazil.dms.storage import DmsObject, ListingFilter, is_s3, location, walk
 from frazil.errors import FrazilError, nearest
-from frazil.source.file_names import CHANGES, LOAD, SHARED, is_data, moment, name_at, states_a_time
 
 BACK = (2, 8, 32)
 """How many date partitions before the last applied file's time to list; larger numbers follow until the file is found.

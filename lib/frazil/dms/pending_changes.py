@@ -13,10 +13,12 @@ from dataclasses import dataclass, field, replace
 
 from frazil.config.sql import literal
 from frazil.core.csv import read_records
+from frazil.dms.applied_files import AppliedFile, AppliedFiles, Place, is_same, key_of
 from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_checks import refused_if_damaged
 from frazil.dms.file_columns import file_layout, footer, has_header
 from frazil.dms.file_layout import CHANGE_PHASE
+from frazil.dms.file_names import digits_of, latest_possible
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import (
     POSITION,
@@ -31,8 +33,6 @@ from frazil.dms.position import (
 )
 from frazil.dms.storage import chunks, random_access
 from frazil.errors import FrazilError, many
-from frazil.source.applied_files import AppliedFile, AppliedFiles, Place, is_same, key_of
-from frazil.source.file_names import digits_of, latest_possible
 
 
 class LateFilesError(PositionError):

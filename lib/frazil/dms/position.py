@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from frazil.dms.applied_files import AppliedFiles
+from frazil.dms.file_names import is_change_file, moment, name_at
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.stream_source import ARRIVED
 from frazil.errors import FrazilError, many
-from frazil.source.applied_files import AppliedFiles
-from frazil.source.file_names import is_change_file, moment, name_at
 
 if TYPE_CHECKING:
-    from frazil.source.applied_files import Place
+    from frazil.dms.applied_files import Place
 
 POSITION = "frazil.position"
 """The table property with the position."""

@@ -25,8 +25,8 @@ from stat import S_ISDIR, S_ISREG
 from threading import Lock
 from typing import Any, TypeVar
 
+from frazil.dms.file_names import SHARED, is_data
 from frazil.errors import FrazilError
-from frazil.source.file_names import SHARED, is_data
 
 Item, Found = TypeVar("Item"), TypeVar("Found")
 PAGE = 1000

@@ -20,9 +20,9 @@ from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.engine.collapsed_batch import PLACE, as_micros, place_sql, time_sql
 from frazil.engine.read_files import FileToRead, PartitionRead
 from frazil.lake import quarantine_table
+from frazil.lake.quarantine_columns import LATER, RECORD, UNREADABLE, WAITING
 from frazil.lake.quarantine_table import key_texts_sql
 from frazil.lake.small_frames import of_arrow
-from frazil.source.quarantine_columns import LATER, RECORD, UNREADABLE, WAITING
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
+from frazil.dms.applied_files import key_of
 from frazil.dms.file_checks import FileWatch, require_one_load
 from frazil.dms.file_layout import LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
@@ -42,7 +43,6 @@ from frazil.lake.stored_state import Update, remember_same
 from frazil.lake.table_checks import COLUMNS, OtherWriterError, duplicates
 from frazil.lake.tables import LOAD, RolledBackError, TableError, TableState, columns_of, load_of, read_table_state
 from frazil.results import TableResult
-from frazil.source.applied_files import key_of
 
 if TYPE_CHECKING:
     from frazil.lake.jvm import JavaTable

@@ -26,11 +26,11 @@ from frazil.flows.schema_changes import every_column, follow
 from frazil.flows.tasks_or_driver import in_tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, merge
+from frazil.lake import quarantine_columns as columns
 from frazil.lake import quarantine_table as kept
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.tables import TableState, read_table_state
 from frazil.results import TableResult
-from frazil.source import quarantine_columns as columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row

@@ -45,10 +45,10 @@ from frazil.results import TableResult
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from frazil.dms.applied_files import AppliedFiles
     from frazil.dms.pending_changes import Arrived, State
     from frazil.dms.position import Position
     from frazil.lake.lane_choice import Lanes
-    from frazil.source.applied_files import AppliedFiles
 
 log = logging.getLogger("frazil")
 

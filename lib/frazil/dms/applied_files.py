@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from frazil.source.file_names import LOAD
+from frazil.dms.file_names import LOAD
 
 if TYPE_CHECKING:
     from frazil.dms.listing import DmsObject
