@@ -257,7 +257,7 @@ def _md5(chunks: Iterable[bytes]) -> str:
 
 
 def _etag_of_parts(chunks: Iterable[bytes], part: int) -> str:
-    """Return the ETag of an object that is uploaded in parts of so many chunks."""
+    """Return the ETag of an object that is uploaded in parts of `part` chunks."""
     parts: list[Any] = []
     for number, chunk in enumerate(chunks):
         if number % part == 0:

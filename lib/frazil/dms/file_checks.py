@@ -134,16 +134,21 @@ def require_unchanged(files: Sequence[DmsObject], source: str) -> None:
     now = heads([f.path for f in files])
     gone = [f.name for f, h in zip(files, now, strict=True) if h is None]
     changed = [f.name for f, h in zip(files, now, strict=True) if h and h.etag != f.etag]
-    problem = f"{named(changed)}: {many(changed, 'file')} changed while being read: nothing of the batch was applied"
-    cure = "run again when DMS has finished writing them"
     if gone:
-        problem = f"{named(gone)}: {many(gone, 'file')} vanished after the listing: their changes are not applied"
-        cure = (
+        raise ChangedWhileReadError(
+            f"{source}: {named(gone)}: {many(gone, 'file')} vanished after the listing: their changes are not applied",
             "fetch them again, and run again: nothing is lost; or continue without them by the parameter go_on_without, which loses "
-            "their changes. If all files of the table are gone: a TRUNCATE at the source may have deleted them"
+            "their changes. If all files of the table are gone: a TRUNCATE at the source may have deleted them",
+            changed,
+            gone,
         )
-    if gone or changed:
-        raise ChangedWhileReadError(f"{source}: {problem}", cure, changed, gone)
+    if changed:
+        raise ChangedWhileReadError(
+            f"{source}: {named(changed)}: {many(changed, 'file')} changed while being read: nothing of the batch was applied",
+            "run again when DMS has finished writing them",
+            changed,
+            gone,
+        )
 
 
 def _digest(path: str) -> str:
