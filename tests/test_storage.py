@@ -104,7 +104,7 @@ def shape(there: TableObjects, root) -> list:
     """A listing without what differs by nature: where the root lies, and ETags."""
     below = len(str(root)) + 1
     return [[(o.name, o.path[below:], o.size) for o in there.loads], [(o.name, o.path[below:], o.size) for o in there.changes],
-            [f[below:] for f in there.foreign], [f[below:] for f in there.control], there.ignored]  # fmt: skip
+            [f[below:] for f in there.foreign], there.ignored]  # fmt: skip
 
 
 TREE = [

@@ -115,6 +115,10 @@ CONTROL = re.compile(r"^(awsdms_.*|s3_validation_failures)$", re.IGNORECASE)
 """Folders in which DMS keeps its own records."""
 
 
+def _is_control(path: str) -> bool:
+    return any(CONTROL.match(folder) for folder in path.split("/")[:-1])
+
+
 TABLE_WITHOUT_SPEC = "a table without a spec"
 PART = 900
 """Number of recorded files in one part of a listing: one page of S3, with room for new files."""
@@ -126,16 +130,14 @@ class SourceError(FrazilError):
 
 @dataclass(frozen=True)
 class TableObjects:
-    """The content of one table's folder: load files by counter, change files by time, and other objects.
+    """The content of one table's folder: load files by counter, change files by time, and the paths of other objects.
 
-    `control` are DMS's own records, which are also in `foreign`. `full` is true if every file is listed, or recorded and
-    unchanged.
+    `full` is true if every file is listed, or recorded and unchanged.
     """
 
     loads: tuple[DmsObject, ...] = ()
     changes: tuple[DmsObject, ...] = ()
     foreign: tuple[str, ...] = ()
-    control: tuple[str, ...] = ()
     full: bool = field(default=False, compare=False)
 
     @property
@@ -147,10 +149,11 @@ class TableObjects:
     @property
     def ignored(self) -> str:
         """Describe the objects that are not the table's data, with examples; empty if there are none."""
-        others = [f for f in self.foreign if f not in set(self.control)]
+        control = [f for f in self.foreign if _is_control(f)]
+        others = [f for f in self.foreign if not _is_control(f)]
         return "; ".join(
             f"{len(paths)} {word}: {', '.join(p.rsplit('/', 1)[-1] or p for p in paths[:3])}{' …' if paths[3:] else ''}"
-            for word, paths in (("of DMS's own records", self.control), ("not DMS's", others))
+            for word, paths in (("of DMS's own records", control), ("not DMS's", others))
             if paths
         )
 
@@ -262,21 +265,18 @@ def classified(folder: str, entries: Iterable[DmsObject]) -> TableObjects:
 
     An empty CSV file has no rows; an empty Parquet or packed file is not a data file.
     """
-    loads, changes, foreign, control = [], [], [], []
+    loads, changes, foreign = [], [], []
     for e in entries:
-        *folders, name = e.path[len(folder) + 1 :].split("/")
-        whole = e.size or name.endswith(".csv")
-        if any(CONTROL.match(part) for part in folders):
-            control.append(e.path)
-        elif whole and CHANGES.match(name):
+        is_whole = (e.size or e.name.endswith(".csv")) and not _is_control(e.path[len(folder) + 1 :])
+        if is_whole and CHANGES.match(e.name):
             changes.append(e)
-        elif whole and LOAD.match(name):
+        elif is_whole and LOAD.match(e.name):
             loads.append(e)
         else:
             foreign.append(e.path)
     loads.sort(key=lambda o: (o.path.rsplit("/", 1)[0], int(LOAD.match(o.name).group(2), 16), o.name))
     changes.sort(key=lambda o: o.name)
-    return TableObjects(tuple(loads), tuple(changes), tuple(sorted([*foreign, *control])), tuple(sorted(control)))
+    return TableObjects(tuple(loads), tuple(changes), tuple(sorted(foreign)))
 
 
 def _check_source(root: str, spec: TableSpec) -> None:
