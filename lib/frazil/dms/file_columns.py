@@ -218,12 +218,12 @@ def require_fit(file: DmsObject, table: SourceTable, phase: int) -> None:
     """Raise LayoutError if a headerless file's first row is not as wide as the layout that was valid when it was written."""
     spec, endpoint, mappings = table.spec, table.endpoint, table.mappings
     width = first_width(file, endpoint)
-    wanted = len(stated_layout(table, phase, file, width))
+    wanted = len(stated_layout(table, phase, file))
     if width in (0, wanted):
         return
     layout_then = past_layout(spec, file, phase)
     known = {f"until {past.until}": past for past in spec.layouts} | {"now": None}
-    widths = {name: len(layout_of(past, table, phase, width)) for name, past in known.items()}
+    widths = {name: len(layout_of(past, table, phase)) for name, past in known.items()}
     near = min(widths, key=lambda name: abs(widths[name] - width))
     columns = (known[near] and known[near].columns) or tuple(mappings.file_columns(spec))
     shown = (
@@ -268,24 +268,11 @@ def _place_of_names(file: DmsObject) -> str:
 
 def file_layout(table: SourceTable, phase: int, file: DmsObject) -> Layout:
     """Return the layout of a file, by the names in it or by the settings."""
-    endpoint, width = table.endpoint, 0
-    names = _names(file, endpoint)
+    names = _names(file, table.endpoint)
     if names is not None:
         return named_layout(names, table, phase, _place_of_names(file))
-    if file.size and table.mappings.listed(table.spec):  # otherwise all rows have the same width
-        width = _width_of(file, endpoint, table.target_name) if file.is_shared else first_width(file, endpoint)
-    layout = stated_layout(table, phase, file, width)
+    layout = stated_layout(table, phase, file)
     return shared_layout(layout) if file.is_shared else layout
-
-
-def _width_of(file: DmsObject, endpoint: Endpoint, table: tuple[str, str]) -> int:
-    """Return the number of fields that a table's rows have in its own files; 0 if it is unknown.
-
-    The table's first row near the beginning of a file of all tables shows it.
-    """
-    rows = rows_of_text(text_head(file.path, HEAD), endpoint.dialect)
-    extra = 2 if endpoint.op_in_changes else 3  # the table and the schema, and an operation that is always present
-    return next((len(row) - extra for row in rows if tuple(row[2:0:-1]) == table), 0)
 
 
 @dataclass(frozen=True)

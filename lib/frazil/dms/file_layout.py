@@ -76,40 +76,31 @@ def past_layout(spec: TableSpec, file: DmsObject | None, phase: int) -> PastLayo
     return next((past for past in spec.layouts if covers(past.until)), None)
 
 
-def stated_layout(table: SourceTable, phase: int, file: DmsObject | None = None, width: int = 0) -> Layout:
+def stated_layout(table: SourceTable, phase: int, file: DmsObject | None = None) -> Layout:
     """Return the layout by settings and spec: Op, timestamp, columns, added columns, before-image.
 
-    With `file`, it is the layout that was valid when the file was written. The source may also have a column that the
-    spec lists and a rule adds. Then the row has one more field. `width`, the number of fields, shows this; 0 means
-    unknown and counts as no extra field.
+    With `file`, it is the layout that was valid when the file was written.
     """
-    return layout_of(past_layout(table.spec, file, phase), table, phase, width)
+    return layout_of(past_layout(table.spec, file, phase), table, phase)
 
 
-def layout_of(past: PastLayout | None, table: SourceTable, phase: int, width: int = 0) -> Layout:
-    """Return a past layout, or the current one; `width` as in `stated_layout`."""
-    listed = table.mappings.listed(table.spec)
-    layouts = [_build_layout(past, table, phase, listed[:own]) for own in range(len(listed) + 1)]
-    return next((found for found in layouts if len(found) == width), layouts[0])
-
-
-def _build_layout(past: PastLayout | None, table: SourceTable, phase: int, own: Sequence[str]) -> Layout:
-    """Return the layout of rows in which the columns `own` are the source's, even if a rule adds one of that name."""
+def layout_of(past: PastLayout | None, table: SourceTable, phase: int) -> Layout:
+    """Return a past layout, or the current one."""
     spec, mappings = table.spec, table.mappings
     names = set(spec.names)
     written, without = as_written(spec, past), past.without if past else ()
     added, listed, rule = mappings.added(spec), mappings.listed(spec), mappings.before_image(spec)
-    images = rule.names(written, own) if rule else {}
+    images = rule.names(written) if rule else {}
     for name in without:
         if name not in (*added, *images.values()):
             near = nearest(name, [*added, *images.values()])
             raise SourceError(f"{spec.file}: layouts: until '{past.until}': without '{name}', which no rule adds", near)
     roles = ["op"] if op_is_stated(table.endpoint, phase) else []
     roles += ["ts"] if table.endpoint.timestamp_column else []
-    roles += [_column_role(names, c) for c in mappings.file_columns(written) if c not in listed or c in own]
+    roles += [_column_role(names, c) for c in mappings.file_columns(written) if c not in listed]
     kept = {n: e for n, e in added.items() if n not in without}
     origin = mappings.origin(spec)
-    roles += [_added_role(n in names and n not in own, n, e, origin) for n, e in kept.items()]
+    roles += [_added_role(n in names, n, e, origin) for n, e in kept.items()]
     roles += [f"before:{c}" for c, name in images.items() if name not in without]
     return tuple(roles)
 

@@ -6,7 +6,7 @@ So they also give the names that a table's columns have in DMS's JSON messages.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -59,14 +59,14 @@ class BeforeImage:
     added: frozenset[str] = frozenset()
     """Columns of the spec that rules add; they have no old value."""
 
-    def names(self, spec: TableSpec, own: Collection[str] = ()) -> dict[str, str]:
-        """Return {column: name of its before-image column} in file order; `own`: as in `file_layout.stated_layout`."""
+    def names(self, spec: TableSpec) -> dict[str, str]:
+        """Return {column: name of its before-image column} in file order."""
         wanted = {
             "pk-only": lambda c: c.name in spec.key,
             "non-lob": lambda c: c.dms_type not in LOBS,
             "all": lambda c: True,
         }[self.columns]
-        source = [c for c in spec.file_columns if c.name not in self.added or c.name in own]
+        source = [c for c in spec.file_columns if c.name not in self.added]
         return {c.name: f"{self.prefix}{c.name}{self.suffix}" for c in source if wanted(c)}
 
 

@@ -262,7 +262,7 @@ class Fields:
                 cdc_has_op=self.op is not None,
                 timestamp_column="" if self.time is None else ANY_NAME,
             )
-            roles = stated_layout(replace(table, endpoint=observed), phase, width=self.width)
+            roles = stated_layout(replace(table, endpoint=observed), phase)
             self.expected = len(roles) - self.own
             self.roles = roles if len(roles) == self.width else ()
 
