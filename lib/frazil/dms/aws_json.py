@@ -99,7 +99,8 @@ def read_endpoint_document(path: Path) -> dict[str, Any]:
     )
     settings, unknown = _names(raw.get("S3Settings") or {}, S3_NAMES, f"{path}: S3Settings")
     twice = sorted(n for n in attributes.keys() & settings.keys() if _plain(attributes[n]) != _plain(settings[n]))
-    own, _ = _names(raw.get("FrazilSettings") or extra or {}, OWN_NAMES, f"{path}: FrazilSettings")
+    own_names = {name.lower(): name for name in OWN_NAMES}
+    own = {own_names.get(n.lower(), n): value for n, value in (raw.get("FrazilSettings") or extra or {}).items()}
     return {
         **raw, "S3Settings": {**attributes, **settings}, "FrazilSettings": own, "SourceEngineName": engine,
         "UnknownSettings": sorted({*unknown_attributes, *unknown}), "StatedTwice": twice,
