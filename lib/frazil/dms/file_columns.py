@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from frazil.config.columns import Column, PastLayout
+from frazil.config.lake_types import value_type
 from frazil.config.spec import TableSpec
 from frazil.core.csv import Dialect
 from frazil.core.field_roles import UNKNOWN, FieldNames, field_roles, fields_by_role
@@ -131,27 +132,30 @@ def has_only_other_texts(file: DmsObject, name: str, column: Column) -> bool:
     return len(texts) > 0 and all(judge(column, text) is MISFIT for text in texts.to_pylist())
 
 
-def lake_kind(kind: pa.DataType, where: str) -> str:
-    """Return the lake's type for a Parquet column's values: there are no integers below `int`, and TIME becomes text."""
+def written_type(kind: pa.DataType) -> str:
+    """Return the DMS type of a Parquet column's values; empty if DMS writes no such column."""
     import pyarrow as pa
 
     plain = {
-        pa.bool_(): "boolean", pa.int8(): "int", pa.int16(): "int", pa.int32(): "int", pa.int64(): "bigint",
-        pa.uint8(): "int", pa.uint16(): "int", pa.uint32(): "bigint", pa.uint64(): "decimal(20,0)",
-        pa.float32(): "float", pa.float64(): "double", pa.string(): "string", pa.large_string(): "string",
-        pa.binary(): "binary", pa.date32(): "date",
+        pa.bool_(): "BOOLEAN", pa.int8(): "INT1", pa.int16(): "INT2", pa.int32(): "INT4", pa.int64(): "INT8",
+        pa.uint8(): "UINT1", pa.uint16(): "UINT2", pa.uint32(): "UINT4", pa.uint64(): "UINT8", pa.float32(): "REAL4",
+        pa.float64(): "REAL8", pa.date32(): "DATE", pa.binary(): "BLOB", pa.string(): "WSTRING",
+        pa.large_string(): "WSTRING",
     }  # fmt: skip
-    if kind in plain:
-        return plain[kind]
     if pa.types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
+        return f"NUMERIC({kind.precision},{kind.scale})"
     if pa.types.is_timestamp(kind):
-        return "timestamp" if kind.tz else "timestamp_ntz"
+        return "DATETIME"
     if pa.types.is_time(kind):
-        return "string"
-    if pa.types.is_fixed_size_binary(kind):
-        return "binary"
-    raise SourceError(f"{where}: Parquet type {kind} is not one that DMS writes", "check that DMS wrote the file")
+        return "TIME"
+    return "BYTES" if pa.types.is_fixed_size_binary(kind) else plain.get(kind, "")
+
+
+def lake_kind(kind: pa.DataType, where: str) -> str:
+    """Return the lake's type for a Parquet column's values."""
+    if not (found := written_type(kind)):
+        raise SourceError(f"{where}: Parquet type {kind} is not one that DMS writes", "check that DMS wrote the file")
+    return value_type(Column("", found, utc=bool(getattr(kind, "tz", None))))
 
 
 STATED, NAMED, SHARED, PARQUET, JSON = "csv", "csv named", "csv of all", "parquet", "json"
