@@ -318,8 +318,7 @@ def test_the_first_listing_and_each_third_are_full_and_tell_what_vanished_since_
     for there, vanished in (("bc", ()), ("c", ("b",)), ("c", ()), ("abc", ())):
         recorded = Recorded(known, {})
         assert all(recorded.known(name, "1") for name in there)
-        watch.settle(recorded)
-        assert watch.vanished == vanished
+        assert watch.vanished(recorded) == [*vanished]
 
 
 # --- what goes wrong is told with its cure

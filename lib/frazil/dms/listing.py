@@ -318,8 +318,6 @@ class Watch:
     full_every: int = 100
     load_folders: frozenset[str] = frozenset()
     """The paths of the folders that had load files in the last listing."""
-    vanished: tuple[str, ...] = ()
-    """The applied files that the last full listing does not have, but the one before had."""
     full: bool = True
     _listings: int = 0
     _missing: set[str] | None = None
@@ -330,8 +328,7 @@ class Watch:
         self._listings += 1
         return self.full
 
-    def settle(self, recorded: Recorded) -> None:
-        """Set `vanished` after a full listing that skipped recorded files."""
-        gone = set() if len(recorded.skipped) == len(recorded.etags) else set(recorded.etags) - recorded.skipped
-        self.vanished = tuple(sorted(gone - self._missing)) if self._missing is not None else ()
-        self._missing = gone
+    def vanished(self, recorded: Recorded) -> list[str]:
+        """Return the applied files that this full listing does not have, but the one before had."""
+        before, self._missing = self._missing, recorded.etags.keys() - recorded.skipped
+        return [] if before is None else sorted(self._missing - before)
