@@ -158,8 +158,6 @@ def lake_kind(kind: pa.DataType, where: str) -> str:
     return value_type(Column("", found, utc=bool(getattr(kind, "tz", None))))
 
 
-STATED, NAMED, SHARED, PARQUET, JSON = "csv", "csv named", "csv of all", "parquet", "json"
-"""Where a row's layout comes from: the settings, its file's header, or a file of all tables; else the file format."""
 HEAD = 1 << 20
 """Bytes of a file to read at first for its first row."""
 LONGEST_NAME = 10_000

@@ -15,12 +15,11 @@ from frazil.core.bad_rows import BadRows
 from frazil.core.changes import TABLE, BadRow, KeptRow
 from frazil.core.messages import seconds_of
 from frazil.core.types import arrow_type, type_texts
-from frazil.dms.file_columns import JSON, NAMED, PARQUET, SHARED, STATED
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.engine.collapsed_batch import PLACE, as_micros, place_sql, time_sql
 from frazil.engine.read_files import FileToRead, PartitionRead
 from frazil.lake import quarantine_table
-from frazil.lake.quarantine_columns import LATER, RECORD, UNREADABLE, WAITING
+from frazil.lake.quarantine_columns import JSON, LATER, NAMED, PARQUET, RECORD, SHARED, STATED, UNREADABLE, WAITING
 from frazil.lake.quarantine_table import key_texts_sql
 from frazil.lake.small_frames import of_arrow
 

@@ -29,12 +29,12 @@ from frazil.core.messages import parse_message, type_messages, with_bytes
 from frazil.core.time_sql import micros_type
 from frazil.core.types import arrow_type, masked
 from frazil.dms.endpoint import SourceTable
-from frazil.dms.file_columns import JSON, PARQUET, SHARED, STATED
 from frazil.dms.file_layout import shared_layout, stated_layout
 from frazil.dms.listing import DmsObject
 from frazil.dms.mappings import message_names
 from frazil.engine.collapsed_batch import as_micros, lake_columns, micros_sql, time_sql
 from frazil.engine.read_files import FileToRead, field_rules, table_named
+from frazil.lake.quarantine_columns import JSON, PARQUET, SHARED, STATED
 from frazil.lake.small_frames import of_arrow
 
 if TYPE_CHECKING:
