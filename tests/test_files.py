@@ -8,14 +8,15 @@ import pytest
 
 from frazil.config.spec import parse_spec
 from frazil.dms import pending_changes
+from frazil.dms.applied_files import AppliedFiles
 from frazil.dms.endpoint import Endpoint, SourceTable
-from frazil.dms.file_columns import header
+from frazil.dms.file_columns import file_layout, header
+from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, SourceError, TableObjects, list_table
 from frazil.dms.mappings import Mappings
 from frazil.dms.pending_changes import clock_went_back
 from frazil.dms.position import MAX_RECENT, VERSION, Position, PositionError, after_changes, after_load
 from frazil.flows.apply import take_batch
-from frazil.source.applied_files import AppliedFiles
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, U, spec_of
 
 spark = pytest.mark.spark
@@ -511,3 +512,16 @@ def test_a_late_file_is_judged_by_its_commit_times_in_every_dialect(tmp_path, de
     for seconds, after in (((41, 50), True), ((39, 50), False)):
         found, why = clock_went_back([file(FILE1, *seconds)], newest, SourceTable(spec, endpoint, Mappings()))
         assert (found, f"at 2024-01-01 10:00:{seconds[0]}, the last one of" in why) == (after, True)
+
+
+def test_a_row_of_more_fields_gets_no_meaning_by_a_guess(tmp_path):
+    """Rules add `a` and `b`. If the source then gets a column of one of these names, only a header could say of which."""
+    rules = [
+        {"rule-type": "transformation", "rule-action": "add-column", "rule-target": "column", "value": name, "expression": value}
+        for name, value in (("a", "'eu'"), ("b", "$AR_H_OPERATION"))
+    ]  # fmt: skip
+    spec = parse_spec(spec_of("public.t", "id INT8", "a WSTRING(9)", "b WSTRING(9)"))
+    table = SourceTable(spec, Endpoint(null_value=""), Mappings(tuple(rules)))
+    (tmp_path / FILE1).write_text("I,1,own b,eu,INSERT\n")
+    file = DmsObject(FILE1, str(tmp_path / FILE1), 20, "e")
+    assert file_layout(table, CHANGE_PHASE, file) == ("op", "after:id", "after:a", "after:b")

@@ -19,7 +19,7 @@ from frazil.config import settings
 
 ROOT = Path(__file__).parent.parent
 FRAZIL = ROOT / "lib/frazil"
-LAYERS = ["errors", "results", "config", "warehouses", "source", "core", "dms", "lake", "engine", "report", "flows"]
+LAYERS = ["errors", "results", "config", "warehouses", "core", "dms", "lake", "engine", "report", "flows"]
 MODULES = sorted(FRAZIL.rglob("*.py"))
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 

@@ -85,15 +85,15 @@ def test_two_values_of_one_setting_are_refused(tmp_path):
 
 @pytest.mark.parametrize("stream", ["KafkaSettings", "KinesisSettings"])
 def test_names_of_stream_targets_are_known_in_any_case(tmp_path, stream, monkeypatch):
-    from frazil.dms.aws_json import read_stream_settings
+    from frazil.dms.aws_json import stream_settings
 
     wanted = {"IncludeNullAndEmpty": True, "IncludeTransactionDetails": True}
     for case in CASES.values():
         spelt = {case(n): v for n, v in wanted.items()}
         for document in (spelt, {case(stream): spelt}, {"Endpoints": [{case(stream): spelt}]}):
-            assert read_stream_settings(saved(tmp_path, document)) == wanted
+            assert stream_settings(saved(tmp_path, document))[0] == wanted
     with pytest.raises(EndpointError, match="include_null_and_empty"):
-        read_stream_settings(saved(tmp_path, {stream: {"include_null_and_empty": True}}))
+        stream_settings(saved(tmp_path, {stream: {"include_null_and_empty": True}}))
 
 
 def test_setup_reports_unknown_settings_and_two_values_of_one(tmp_path):

@@ -19,7 +19,9 @@ from frazil.config.settings import MaintenanceSettings, ParameterError, Settings
 from frazil.config.spark_session import get_spark, s3_conf
 from frazil.config.spec import parse_spec
 from frazil.dms import position, storage
+from frazil.dms.applied_files import AppliedFiles
 from frazil.dms.endpoint import DELIMITERS, SEQUENCES, DatePartition
+from frazil.dms.file_names import moment, name_at
 from frazil.dms.listing import Begin, DmsObject, Recorded, SourceError, TableObjects, Watch, folders_beside, list_table
 from frazil.dms.pending_changes import State, pending
 from frazil.dms.position import POSITION
@@ -28,8 +30,6 @@ from frazil.flows import cdc, maintenance
 from frazil.lake import pyiceberg_catalog
 from frazil.lake.tables import MADE
 from frazil.report import runs
-from frazil.source.applied_files import AppliedFiles
-from frazil.source.file_names import moment, name_at
 from frazil_demo.seaweed import Seaweed
 from helpers import FILE1, FILE2, FILE3, D, I, U, World, spec_of
 
@@ -104,7 +104,7 @@ def shape(there: TableObjects, root) -> list:
     """A listing without what differs by nature: where the root lies, and ETags."""
     below = len(str(root)) + 1
     return [[(o.name, o.path[below:], o.size) for o in there.loads], [(o.name, o.path[below:], o.size) for o in there.changes],
-            [f[below:] for f in there.foreign], [f[below:] for f in there.control], there.ignored]  # fmt: skip
+            [f[below:] for f in there.foreign], there.ignored]  # fmt: skip
 
 
 TREE = [
@@ -298,8 +298,10 @@ def test_of_a_local_folder_only_what_may_be_new_is_looked_at(tmp_path, monkeypat
     whole = list_table(tmp_path, SPEC)
     applied = position.after_load(position.Position(), whole, "a")
     applied = position.after_changes(applied, list(whole.changes[:-2]), "b")
-    looked, stat = [], storage._stat
-    monkeypatch.setattr(storage, "_stat", lambda entry: looked.append(entry.name) or stat(entry))
+    looked, look = [], storage._local_object
+    monkeypatch.setattr(
+        storage, "_local_object", lambda path, entry, by: looked.append(entry.name) or look(path, entry, by)
+    )
     there = list_table(tmp_path, SPEC, Begin(applied.last, applied.look_from))
     assert sorted(looked) == sorted(["LOAD00000001.csv", *names[-66:]])
     assert there.loads == whole.loads and there.changes == whole.changes[-66:]
@@ -316,8 +318,7 @@ def test_the_first_listing_and_each_third_are_full_and_tell_what_vanished_since_
     for there, vanished in (("bc", ()), ("c", ("b",)), ("c", ()), ("abc", ())):
         recorded = Recorded(known, {})
         assert all(recorded.known(name, "1") for name in there)
-        watch.settle(recorded)
-        assert watch.vanished == vanished
+        assert watch.vanished(recorded) == [*vanished]
 
 
 # --- what goes wrong is told with its cure
@@ -384,8 +385,8 @@ def test_heads_of_objects_are_read_the_same_everywhere(at_server, tmp_path):
     for root in ("s3://dms/heads", str(tmp_path)):
         assert storage.read(f"{root}/a.csv") == content and storage.head(f"{root}/a.csv").size == len(content)
         assert storage.read_head(f"{root}/a.csv", 4) == b"Op,i"
-        assert storage.open_text_head(f"{root}/a.csv", 13).read() == "Op,id,v\nI,1,", "a cut character is left out"
-        assert storage.open_text_head(f"{root}/b.csv.gz").readline() == "Op,id\n"
+        assert storage.text_head(f"{root}/a.csv", 13) == "Op,id,v\nI,1,", "a cut character is left out"
+        assert storage.text_head(f"{root}/b.csv.gz").startswith("Op,id\n")
         assert storage.read_head(f"{root}/c.csv") == b""
 
 

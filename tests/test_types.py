@@ -10,7 +10,7 @@ import yaml
 
 from frazil.config.columns import TYPES, Column
 from frazil.config.lake_types import lake_type
-from frazil.source.file_names import moment
+from frazil.dms.file_names import moment
 from helpers import FILE1, LOAD1, ONE_COMMIT, I, U
 
 spark = pytest.mark.spark

@@ -14,12 +14,12 @@ from statistics import median
 
 from bench._lake import stop_spark, tiny, tiny_lake
 from frazil.config.settings import CdcMergeSettings
+from frazil.dms.applied_files import AppliedFile
 from frazil.lake import jvm
 from frazil.lake.commit import new_batch
 from frazil.lake.stored_state import Update
 from frazil.lake.tables import read_table_state
 from frazil.report import runs
-from frazil.source.applied_files import AppliedFile
 
 ROOT = Path(__file__).parents[2]
 

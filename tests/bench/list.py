@@ -12,9 +12,9 @@ from statistics import median
 
 from frazil.config.spec import parse_spec
 from frazil.dms import storage
+from frazil.dms.file_names import moment, name_at
 from frazil.dms.listing import Begin, Recorded, list_table
 from frazil.dms.position import LOOK_BACK
-from frazil.source.file_names import moment, name_at
 from frazil_demo.seaweed import Seaweed
 from helpers import spec_of
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from frazil.cli.terminal import MOST_REMARKS, cut, remarks, safe_lines
 from frazil.config.settings import ParameterError
 from frazil.dms.aws_json import read_endpoint_document
+from frazil.dms.file_names import moment
 from frazil.dms.found_files import Found, find
 from frazil.dms.guesses import KEYS, NULLS, NUMBERS, FoundTable, Guesses, guess
 from frazil.dms.listing import TableObjects
@@ -22,7 +23,6 @@ from frazil.errors import many, safe
 from frazil.report import runs
 from frazil.report.chart_style import span
 from frazil.report.notebook_output import Grid
-from frazil.source.file_names import moment
 
 SECONDS = 4.0
 """The time after which nothing more is read."""

@@ -44,15 +44,24 @@ def the_only(found: list[dict], names: str, path: Path, what: str, cure: str) ->
 def _names(
     given: Iterable[tuple[str, Any]] | Mapping[str, Any], known: Sequence[str], where: str
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return settings under their API names, and the unknown names; raise EndpointError for misspelt ones."""
-    found = named(given, known)
-    if found.misspelt:
-        name, right = found.misspelt[0]
-        raise EndpointError(f"{where}: unknown setting '{name}'", f"write {right}, its name in AWS's API")
-    if found.contradicting:
-        name = found.contradicting[0]
-        raise EndpointError(f"{where}: {name} occurs twice, with different values", "keep the value that the task has")
-    return found.settings, found.unknown
+    """Return settings under their known names, whatever their case, and the unknown names, which stay as they are.
+
+    Raise EndpointError for a misspelt name, and for one with two values.
+    """
+    right = {name.lower(): name for name in known}
+    settings, unknown = {}, []
+    for name, value in given.items() if isinstance(given, Mapping) else given:
+        found = right.get(name.lower())
+        if found is None:
+            if near := _nearest(name, right):
+                raise EndpointError(f"{where}: unknown setting '{name}'", f"write {near}")
+            unknown.append(name)
+        if found in settings and settings[found] != value:
+            raise EndpointError(
+                f"{where}: {found} occurs twice, with different values", "keep the value that the task has"
+            )
+        settings[found or name] = value
+    return settings, tuple(unknown)
 
 
 def _endpoint(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
@@ -90,7 +99,8 @@ def read_endpoint_document(path: Path) -> dict[str, Any]:
     )
     settings, unknown = _names(raw.get("S3Settings") or {}, S3_NAMES, f"{path}: S3Settings")
     twice = sorted(n for n in attributes.keys() & settings.keys() if _plain(attributes[n]) != _plain(settings[n]))
-    own = named(raw.get("FrazilSettings") or extra or {}, OWN_NAMES).settings
+    own_names = {name.lower(): name for name in OWN_NAMES}
+    own = {own_names.get(n.lower(), n): value for n, value in (raw.get("FrazilSettings") or extra or {}).items()}
     return {
         **raw, "S3Settings": {**attributes, **settings}, "FrazilSettings": own, "SourceEngineName": engine,
         "UnknownSettings": sorted({*unknown_attributes, *unknown}), "StatedTwice": twice,
@@ -104,23 +114,19 @@ def _plain(value: Any) -> str:
     return text.lower() if text.lower() in ("true", "false") else text
 
 
-def read_stream_settings(path: Path) -> dict[str, Any]:
-    """Return the settings of a Kafka or Kinesis target, bare or from the output of `describe-endpoints`."""
-    return stream_settings(path)[0]
-
-
 def stream_settings(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the settings of a Kafka or Kinesis target, and the unknown names in them."""
+    """Return the settings of a Kafka or Kinesis target, bare or from the output of `describe-endpoints`, and the unknown names."""
     raw, where = _endpoint(read_json(path, "endpoint settings"), path), str(path)
-    targets = [t for t in _endpoints(raw, path) if any(n in t for n in _STREAM_TARGETS)]
+    targets = [t for t in _endpoints(raw, path) if _STREAM_TARGETS & t.keys()]
     if not targets and "Endpoints" not in raw:
         return _names({k: v for k, v in raw.items() if k not in ENDPOINT_NAMES}, STREAM_NAMES, where)
     cure = "print one: aws dms describe-endpoints --filters Name=endpoint-id,Values=<the stream's>"
     target = the_only(targets, "EndpointIdentifier", path, "stream target", cure)
-    return next(_names(target[n] or {}, STREAM_NAMES, f"{where}: {n}") for n in _STREAM_TARGETS if n in target)
+    (name, *_) = _STREAM_TARGETS & target.keys()
+    return _names(target[name] or {}, STREAM_NAMES, f"{where}: {name}")
 
 
-_STREAM_TARGETS = ("KafkaSettings", "KinesisSettings")
+_STREAM_TARGETS = {"KafkaSettings", "KinesisSettings"}
 
 
 def _endpoints(raw: dict[str, Any], path: Path) -> list[dict[str, Any]]:
@@ -130,11 +136,9 @@ def _endpoints(raw: dict[str, Any], path: Path) -> list[dict[str, Any]]:
 def stream_address(path: Path) -> str:
     """Return the parameter `source` for a Kafka or Kinesis target in the output of `describe-endpoints`; empty if there is none."""
     endpoints = _endpoints(_endpoint(read_json(path, "endpoint settings"), path), path)
-    if any("S3Settings" in e for e in endpoints) or not any(
-        {"KafkaSettings", "KinesisSettings"} & e.keys() for e in endpoints
-    ):
+    if any("S3Settings" in e for e in endpoints) or not any(_STREAM_TARGETS & e.keys() for e in endpoints):
         return ""
-    settings = read_stream_settings(path)
+    settings, _ = stream_settings(path)
     if arn := settings.get("StreamArn"):
         return f"kinesis://{arn.split(':')[3]}/{arn.split('/', 1)[1]}"
     if not settings.get("Broker"):
@@ -143,16 +147,10 @@ def stream_address(path: Path) -> str:
 
 
 def _is_s3_target(endpoint: dict) -> bool:
-    has_settings = "S3Settings" in endpoint
-    engine, kind = (
-        str(endpoint.get("EngineName", "s3" if has_settings else "")),
-        str(endpoint.get("EndpointType", "target")),
-    )
-    return (
-        engine.lower() == "s3"
-        and kind.lower() == "target"
-        and (has_settings or "ExtraConnectionAttributes" in endpoint)
-    )
+    if "S3Settings" not in endpoint and "ExtraConnectionAttributes" not in endpoint:
+        return False
+    engine = endpoint.get("EngineName", "s3" if "S3Settings" in endpoint else "")
+    return str(engine).lower() == "s3" and str(endpoint.get("EndpointType", "target")).lower() == "target"
 
 
 def _attributes(text: str) -> list[tuple[str, str]]:
@@ -205,26 +203,10 @@ def read_task_settings(path: Path) -> dict[str, Any]:
     return {} if "rules" in raw else raw
 
 
-def boolean(settings: Mapping[str, Any], name: str, default: bool, where: str) -> bool:
-    """Return a switch: a JSON boolean, or `true`/`false` as text."""
+def is_on(settings: Mapping[str, Any], name: str, default: bool = False) -> bool:
+    """Return whether a switch is on: DMS accepts a JSON boolean, or its text."""
     value = settings.get(name)
-    if value is None:
-        return default
-    if isinstance(value, str) and value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    if not isinstance(value, bool):
-        raise EndpointError(f"{where}: {name} = {value!r} is neither true nor false", "correct it")
-    return value
-
-
-def number(settings: Mapping[str, Any], name: str, default: int, where: str) -> int:
-    """Return an integer, which may also be written as text."""
-    value = settings.get(name)
-    if value is None:
-        return default
-    if isinstance(value, bool) or not str(value).isdigit():
-        raise EndpointError(f"{where}: {name} = {value!r} is not a whole number", "correct it")
-    return int(value)
+    return default if value is None else str(value).lower() == "true"
 
 
 LISTS = ("TableStatistics", "ReplicationTableStatistics")
@@ -264,15 +246,12 @@ def read_statistics(path: Path) -> dict[str, TableStatistics]:
 
 def statistics_by_table(entries: Iterable[dict[str, Any]]) -> dict[str, TableStatistics]:
     """Return {source schema.table: its statistics} from DMS's entries."""
-    return {f"{e.get('SchemaName', '')}.{e.get('TableName', '')}": _one(e) for e in entries}
-
-
-def _one(e: dict) -> TableStatistics:
-    return TableStatistics(
-        state=e.get("TableState") or "",
-        full_load_rows=int(e.get("FullLoadRows") or 0),
-        full_load_errors=int(e.get("FullLoadErrorRows") or 0),
-    )
+    return {
+        f"{e.get('SchemaName', '')}.{e.get('TableName', '')}": TableStatistics(
+            e.get("TableState") or "", int(e.get("FullLoadRows") or 0), int(e.get("FullLoadErrorRows") or 0)
+        )
+        for e in entries
+    }
 
 
 S3_NAMES = (
@@ -302,34 +281,6 @@ ENDPOINT_NAMES = (
     "S3Settings", "ServerName", "SslMode", "Status", "TableStatistics", "Tags", "Username", "rules",
 )  # fmt: skip
 """Keys of the documents with such settings."""
-
-
-@dataclass(frozen=True)
-class Named:
-    """Settings under their API names, if these are known."""
-
-    settings: dict[str, Any]
-    unknown: tuple[str, ...] = ()
-    misspelt: tuple[tuple[str, str], ...] = ()
-    """Names that differ from a known one in more than case, with the right spelling."""
-    contradicting: tuple[str, ...] = ()
-    """Names that occur twice, in different spellings and with different values."""
-
-
-def named(given: Iterable[tuple[str, Any]] | Mapping[str, Any], known: Iterable[str]) -> Named:
-    """Return settings under their API names, whatever their case; unknown names stay as they are."""
-    right = {name.lower(): name for name in known}
-    settings, unknown, misspelt, contradicting = {}, [], [], []
-    for name, value in given.items() if isinstance(given, Mapping) else given:
-        found = right.get(name.lower())
-        if found is None and (near := _nearest(name, right)):
-            misspelt.append((name, near))
-        elif found is None:
-            unknown.append(name)
-        if found in settings and settings[found] != value:
-            contradicting.append(found)
-        settings[found or name] = value
-    return Named(settings, tuple(unknown), tuple(misspelt), tuple(contradicting))
 
 
 def _nearest(name: str, right: Mapping[str, str]) -> str:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import gzip
-import io
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from frazil.dms.applied_files import digest
+from frazil.dms.file_names import moment
 from frazil.dms.listing import DmsObject, SourceError, TableObjects
 from frazil.dms.position import PositionError, named
-from frazil.dms.storage import chunks, heads, is_s3, read
+from frazil.dms.storage import chunks, heads, is_s3, random_access
 from frazil.errors import FrazilError, many
-from frazil.source.applied_files import digest
-from frazil.source.file_names import moment
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,11 +69,8 @@ def _parquet(file: DmsObject) -> Iterator[int]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    place: Any = io.BytesIO(read(file.path)) if is_s3(file.path) else file.path
-    with pq.ParquetFile(place) as whole:
-        texts = [f.name for f in whole.schema_arrow if pa.types.is_string(f.type) or pa.types.is_binary(f.type)]
-    if is_s3(file.path):
-        place.seek(0)
+    place = random_access(file.path)
+    texts = [f.name for f in pq.read_schema(place) if pa.types.is_string(f.type) or pa.types.is_binary(f.type)]
     with pq.ParquetFile(place, read_dictionary=texts) as whole:
         for batch in whole.iter_batches(batch_size=ROWS):
             yield sum(_bytes(column) for column in batch.columns)

@@ -13,9 +13,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from frazil.config.columns import Column, PastLayout
+from frazil.config.lake_types import value_type
 from frazil.config.spec import TableSpec
 from frazil.core.csv import Dialect
-from frazil.core.field_roles import UNKNOWN, FieldNames, field_roles
+from frazil.core.field_roles import UNKNOWN, FieldNames, field_roles, fields_by_role
 from frazil.core.types import MISFIT, judge
 from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_checks import refused_if_damaged
@@ -23,6 +24,7 @@ from frazil.dms.file_layout import (
     CHANGE_PHASE,
     Layout,
     as_written,
+    carried,
     field_names,
     layout_of,
     named_layout,
@@ -33,7 +35,7 @@ from frazil.dms.file_layout import (
 )
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.mappings import Mappings
-from frazil.dms.storage import each_of, is_s3, open_text_head, read, read_tail
+from frazil.dms.storage import each_of, is_s3, random_access, read_tail, text_head
 from frazil.errors import LOAD_AGAIN
 
 if TYPE_CHECKING:
@@ -108,48 +110,54 @@ def footer(file: DmsObject) -> pa.Schema:
 
 
 FIRST_ROWS = 1000
-"""Number of values to check whether a column's texts have the spec's type."""
+"""Rows that show what is in a Parquet file."""
+
+
+def first_rows(file: DmsObject, columns: list[str] | None = None) -> pa.RecordBatch | None:
+    """Return the first rows of a Parquet file, in all of its columns or some; None if it has no rows."""
+    import pyarrow.parquet as pq
+
+    with refused_if_damaged(file.path), pq.ParquetFile(random_access(file.path)) as opened:
+        return next(opened.iter_batches(FIRST_ROWS, columns=columns), None)
 
 
 def has_only_other_texts(file: DmsObject, name: str, column: Column) -> bool:
     """Return whether a file's column has texts, and none of the first ones is a value of the spec's type."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     if not pa.types.is_string(footer(file).field(name).type):
         return False
-    source = pa.BufferReader(read(file.path)) if is_s3(file.path) else file.path
-    with pq.ParquetFile(source) as opened:
-        first = next(opened.iter_batches(FIRST_ROWS, columns=[name]), None)
+    first = first_rows(file, [name])
     texts = pa.array([]) if first is None else first.column(0).drop_null()
     return len(texts) > 0 and all(judge(column, text) is MISFIT for text in texts.to_pylist())
 
 
-def lake_kind(kind: pa.DataType, where: str) -> str:
-    """Return the lake's type for a Parquet column's values: there are no integers below `int`, and TIME becomes text."""
+def written_type(kind: pa.DataType) -> str:
+    """Return the DMS type of a Parquet column's values; empty if DMS writes no such column."""
     import pyarrow as pa
 
     plain = {
-        pa.bool_(): "boolean", pa.int8(): "int", pa.int16(): "int", pa.int32(): "int", pa.int64(): "bigint",
-        pa.uint8(): "int", pa.uint16(): "int", pa.uint32(): "bigint", pa.uint64(): "decimal(20,0)",
-        pa.float32(): "float", pa.float64(): "double", pa.string(): "string", pa.large_string(): "string",
-        pa.binary(): "binary", pa.date32(): "date",
+        pa.bool_(): "BOOLEAN", pa.int8(): "INT1", pa.int16(): "INT2", pa.int32(): "INT4", pa.int64(): "INT8",
+        pa.uint8(): "UINT1", pa.uint16(): "UINT2", pa.uint32(): "UINT4", pa.uint64(): "UINT8", pa.float32(): "REAL4",
+        pa.float64(): "REAL8", pa.date32(): "DATE", pa.binary(): "BLOB", pa.string(): "WSTRING",
+        pa.large_string(): "WSTRING",
     }  # fmt: skip
-    if kind in plain:
-        return plain[kind]
     if pa.types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
+        return f"NUMERIC({kind.precision},{kind.scale})"
     if pa.types.is_timestamp(kind):
-        return "timestamp" if kind.tz else "timestamp_ntz"
+        return "DATETIME"
     if pa.types.is_time(kind):
-        return "string"
-    if pa.types.is_fixed_size_binary(kind):
-        return "binary"
-    raise SourceError(f"{where}: Parquet type {kind} is not one that DMS writes", "check that DMS wrote the file")
+        return "TIME"
+    return "BYTES" if pa.types.is_fixed_size_binary(kind) else plain.get(kind, "")
 
 
-STATED, NAMED, SHARED, PARQUET, JSON = "csv", "csv named", "csv of all", "parquet", "json"
-"""Where a row's layout comes from: the settings, its file's header, or a file of all tables; else the file format."""
+def lake_kind(kind: pa.DataType, where: str) -> str:
+    """Return the lake's type for a Parquet column's values."""
+    if not (found := written_type(kind)):
+        raise SourceError(f"{where}: Parquet type {kind} is not one that DMS writes", "check that DMS wrote the file")
+    return value_type(Column("", found, utc=bool(getattr(kind, "tz", None))))
+
+
 HEAD = 1 << 20
 """Bytes of a file to read at first for its first row."""
 LONGEST_NAME = 10_000
@@ -167,7 +175,7 @@ class LayoutError(SourceError):
 @lru_cache(maxsize=4096)
 def header(file: DmsObject, endpoint: Endpoint) -> list[str]:
     """Return the fields of the first line: the column names of a file with a header."""
-    line = open_text_head(file.path, HEAD).read().split(endpoint.row_delimiter, 1)[0].rstrip("\r\n")
+    line = text_head(file.path, HEAD).split(endpoint.row_delimiter, 1)[0].rstrip("\r\n")
     names = next(rows_of_text(line, endpoint.dialect), [])
     if "\r" in line or any(len(name) > LONGEST_NAME for name in names):
         problem = (
@@ -195,7 +203,7 @@ def first_row(file: DmsObject, endpoint: Endpoint) -> list[str]:
     """Return the fields of a file's first row, whatever its length."""
     size = HEAD
     while True:
-        rows = (row for row in rows_of_text(open_text_head(file.path, size).read(), endpoint.dialect) if row)
+        rows = (row for row in rows_of_text(text_head(file.path, size), endpoint.dialect) if row)
         row = next(rows, [])
         if next(rows, None) or size >= file.size:  # another row follows, so this one is complete
             return row
@@ -212,12 +220,12 @@ def require_fit(file: DmsObject, table: SourceTable, phase: int) -> None:
     """Raise LayoutError if a headerless file's first row is not as wide as the layout that was valid when it was written."""
     spec, endpoint, mappings = table.spec, table.endpoint, table.mappings
     width = first_width(file, endpoint)
-    wanted = len(stated_layout(table, phase, file, width).roles)
+    wanted = len(stated_layout(table, phase, file))
     if width in (0, wanted):
         return
     layout_then = past_layout(spec, file, phase)
     known = {f"until {past.until}": past for past in spec.layouts} | {"now": None}
-    widths = {name: len(layout_of(past, table, phase, width).roles) for name, past in known.items()}
+    widths = {name: len(layout_of(past, table, phase)) for name, past in known.items()}
     near = min(widths, key=lambda name: abs(widths[name] - width))
     columns = (known[near] and known[near].columns) or tuple(mappings.file_columns(spec))
     shown = (
@@ -244,27 +252,29 @@ def _later_rule(spec: TableSpec, mappings: Mappings, layout_then: PastLayout | N
     return f"; if a rule of the task that adds columns began later: {entries}"
 
 
-def file_layout(table: SourceTable, phase: int, file: DmsObject) -> tuple[Layout, str]:
-    """Return the layout of a file and its origin (`STATED`, `NAMED`, `SHARED`)."""
-    endpoint = table.endpoint
-    if endpoint.header and file.size and not file.is_shared:
-        where = f"{file.path} line 1"
-        return named_layout(header(file, endpoint), table, phase, where), NAMED
-    width = 0
-    if file.size and table.mappings.listed(table.spec):  # otherwise all rows have the same width
-        width = _width_of(file, endpoint, table.target_name) if file.is_shared else first_width(file, endpoint)
-    layout = stated_layout(table, phase, file, width)
-    return (shared_layout(layout), SHARED) if file.is_shared else (layout, STATED)
+def has_header(file: DmsObject, endpoint: Endpoint) -> bool:
+    """Return whether a CSV file begins with the names of its columns."""
+    return bool(endpoint.header and file.size and not file.is_shared)
 
 
-def _width_of(file: DmsObject, endpoint: Endpoint, table: tuple[str, str]) -> int:
-    """Return the number of fields that a table's rows have in its own files; 0 if it is unknown.
+def _names(file: DmsObject, endpoint: Endpoint) -> list[str] | None:
+    """Return the names of a file's columns; None if the file does not name them."""
+    if file.is_parquet:
+        return footer(file).names
+    return header(file, endpoint) if has_header(file, endpoint) else None
 
-    The table's first row near the beginning of a file of all tables shows it.
-    """
-    rows = rows_of_text(open_text_head(file.path, HEAD).read(), endpoint.dialect)
-    extra = 2 if endpoint.op_in_changes else 3  # the table and the schema, and an operation that is always present
-    return next((len(row) - extra for row in rows if tuple(row[2:0:-1]) == table), 0)
+
+def _place_of_names(file: DmsObject) -> str:
+    return file.path if file.is_parquet else f"{file.path} line 1"
+
+
+def file_layout(table: SourceTable, phase: int, file: DmsObject) -> Layout:
+    """Return the layout of a file, by the names in it or by the settings."""
+    names = _names(file, table.endpoint)
+    if names is not None:
+        return named_layout(names, table, phase, _place_of_names(file))
+    layout = stated_layout(table, phase, file)
+    return shared_layout(layout) if file.is_shared else layout
 
 
 @dataclass(frozen=True)
@@ -306,37 +316,27 @@ def first_alike(table: SourceTable, files: Sequence[DmsObject]) -> list[DmsObjec
 
 def _columns(file: DmsObject, table: SourceTable) -> tuple[str, ...] | None:
     """Return a change file's column names, or the roles of its declared layout; None if it has neither."""
-    if file.is_parquet:
-        return tuple(f.name for f in footer(file))
-    if not file.size:
-        return None
-    if table.endpoint.header and not file.is_shared:
-        return tuple(header(file, table.endpoint))
-    if not table.spec.layouts:
-        return None
-    return file_layout(table, CHANGE_PHASE, file)[0].roles
+    if (names := _names(file, table.endpoint)) is not None:
+        return tuple(names)
+    return file_layout(table, CHANGE_PHASE, file) if table.spec.layouts and file.size else None
 
 
 def _shape(file: DmsObject, table: SourceTable, phase: int, known: FieldNames) -> Shape:
     spec, endpoint = table.spec, table.endpoint
-    where = file.path if file.is_parquet else f"{file.path} line 1"
-    if file.is_parquet:
-        fields = [(f.name, lake_kind(f.type, f"{file.path}: column {f.name!r}")) for f in footer(file)]
-    elif endpoint.header and file.size and not file.is_shared:
-        fields = [(n, "") for n in header(file, endpoint)]
-    elif spec.layouts and file.size:
+    names, where = _names(file, endpoint), _place_of_names(file)
+    if names is None and not (spec.layouts and file.size):
+        return Shape(where)
+    if names is None:
         if not file.is_shared:
             require_fit(file, table, phase)
-        layout, _ = file_layout(table, phase, file)
-        carries = {c: "" for c in spec.names if layout.carries(c)}
+        carries = dict.fromkeys(carried(file_layout(table, phase, file), spec.names), "")
         return Shape(where, carries, stated=past_layout(spec, file, phase) is not None)
-    else:
-        return Shape(where)
-    names = tuple(n for n, _ in fields)
-    layout = Layout(tuple(field_roles(names, known, op_is_stated(endpoint, phase), where)))
-    kinds = layout.at([kind for _, kind in fields])
+    types = [""] * len(names)
+    if file.is_parquet:
+        types = [lake_kind(f.type, f"{file.path}: column {f.name!r}") for f in footer(file)]
+    kinds = fields_by_role(field_roles(names, known, op_is_stated(endpoint, phase), where), types)
     named = {
         of: {r.removeprefix(of): k for r, k in kinds.items() if r.startswith(of)}
         for of in ("after:", "before:", UNKNOWN)
     }
-    return Shape(where, named["after:"], named[UNKNOWN], frozenset(named["before:"]), names=names)
+    return Shape(where, named["after:"], named[UNKNOWN], frozenset(named["before:"]), names=tuple(names))

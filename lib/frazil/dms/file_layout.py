@@ -2,48 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from frazil.config.columns import PastLayout
 from frazil.config.spec import Column, TableSpec
 from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS, UNKNOWN, FieldNames, field_roles, fields_by_role
 from frazil.dms.endpoint import Endpoint, SourceTable
+from frazil.dms.file_names import CHANGES, moment
 from frazil.dms.listing import DmsObject, SourceError
-from frazil.dms.mappings import SEQUENCE, added_kind
+from frazil.dms.mappings import SEQUENCE, is_expression
 from frazil.errors import nearest
-from frazil.source.file_names import CHANGES, moment
 
 LOAD_PHASE, CHANGE_PHASE = 0, 1
-COMMIT_TIME = "<timestamp>"
-"""The name of a commit time among named columns."""
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The fields of a file in their order.
+Layout = tuple[str, ...]
+"""The roles of a file's fields in their order.
 
-    A role is `op`, `ts`, `seq`, `seq:<column>`, `after:<column>`, `before:<column>`, `origin:<column>`, `origin
-    after:<column>` or `skip` (left out).
-    """
+A role is `op`, `ts`, `seq`, `seq:<column>`, `after:<column>`, `before:<column>`, `origin:<column>`, `origin
+after:<column>` or `skip` (left out).
+"""
 
-    roles: tuple[str, ...]
 
-    def carries(self, column: str) -> bool:
-        """Return whether a field has the column's values."""
-        return f"after:{column}" in self.at(self.roles)
-
-    def at(self, fields: Sequence[str]) -> dict[str, str]:
-        """Return {role: field}. A sequence or an origin that is also a column of the lake has both roles."""
-        return fields_by_role(self.roles, fields)
+def carried(layout: Layout, columns: Iterable[str]) -> list[str]:
+    """Return which of some columns have their values in a field."""
+    roles = fields_by_role(layout, layout)
+    return [c for c in columns if f"after:{c}" in roles]
 
 
 def _added_role(kept: bool, name: str, expression: str, origin: Collection[str]) -> str:
     """Return the role of a column that a rule adds; `kept`: the lake has it; `origin`: columns that name the source table."""
     if name in origin:
         return f"{ORIGIN_AS if kept else ORIGIN}{name}"
-    if added_kind(expression) == SEQUENCE:
+    if is_expression(SEQUENCE, expression):
         return f"{SEQUENCE_AS}{name}" if kept else "seq"
     return f"after:{name}" if kept else "skip"
 
@@ -83,42 +76,33 @@ def past_layout(spec: TableSpec, file: DmsObject | None, phase: int) -> PastLayo
     return next((past for past in spec.layouts if covers(past.until)), None)
 
 
-def stated_layout(table: SourceTable, phase: int, file: DmsObject | None = None, width: int = 0) -> Layout:
+def stated_layout(table: SourceTable, phase: int, file: DmsObject | None = None) -> Layout:
     """Return the layout by settings and spec: Op, timestamp, columns, added columns, before-image.
 
-    With `file`, it is the layout that was valid when the file was written. The source may also have a column that the
-    spec lists and a rule adds. Then the row has one more field. `width`, the number of fields, shows this; 0 means
-    unknown and counts as no extra field.
+    With `file`, it is the layout that was valid when the file was written.
     """
-    return layout_of(past_layout(table.spec, file, phase), table, phase, width)
+    return layout_of(past_layout(table.spec, file, phase), table, phase)
 
 
-def layout_of(past: PastLayout | None, table: SourceTable, phase: int, width: int = 0) -> Layout:
-    """Return a past layout, or the current one; `width` as in `stated_layout`."""
-    listed = table.mappings.listed(table.spec)
-    layouts = [_build_layout(past, table, phase, listed[:own]) for own in range(len(listed) + 1)]
-    return next((found for found in layouts if len(found.roles) == width), layouts[0])
-
-
-def _build_layout(past: PastLayout | None, table: SourceTable, phase: int, own: Sequence[str]) -> Layout:
-    """Return the layout of rows in which the columns `own` are the source's, even if a rule adds one of that name."""
+def layout_of(past: PastLayout | None, table: SourceTable, phase: int) -> Layout:
+    """Return a past layout, or the current one."""
     spec, mappings = table.spec, table.mappings
     names = set(spec.names)
     written, without = as_written(spec, past), past.without if past else ()
     added, listed, rule = mappings.added(spec), mappings.listed(spec), mappings.before_image(spec)
-    images = rule.names(written, own) if rule else {}
+    images = rule.names(written) if rule else {}
     for name in without:
         if name not in (*added, *images.values()):
             near = nearest(name, [*added, *images.values()])
             raise SourceError(f"{spec.file}: layouts: until '{past.until}': without '{name}', which no rule adds", near)
     roles = ["op"] if op_is_stated(table.endpoint, phase) else []
     roles += ["ts"] if table.endpoint.timestamp_column else []
-    roles += [_column_role(names, c) for c in mappings.file_columns(written) if c not in listed or c in own]
+    roles += [_column_role(names, c) for c in mappings.file_columns(written) if c not in listed]
     kept = {n: e for n, e in added.items() if n not in without}
     origin = mappings.origin(spec)
-    roles += [_added_role(n in names and n not in own, n, e, origin) for n, e in kept.items()]
+    roles += [_added_role(n in names, n, e, origin) for n, e in kept.items()]
     roles += [f"before:{c}" for c, name in images.items() if name not in without]
-    return Layout(tuple(roles))
+    return tuple(roles)
 
 
 def field_names(table: SourceTable) -> FieldNames:
@@ -157,14 +141,16 @@ def named_layout(names: Sequence[str], table: SourceTable, phase: int, where: st
     spec, endpoint, mappings = table.spec, table.endpoint, table.mappings
     known = field_names(table)
     found = field_roles(names, known, op_is_stated(endpoint, phase), where)
-    layout = Layout(tuple("skip" if r[:1] == UNKNOWN and r[1:] in spec.ignored else r for r in found))
-    for role in layout.roles:
+    layout = tuple("skip" if r[:1] == UNKNOWN and r[1:] in spec.ignored else r for r in found)
+    for role in layout:
         if role.startswith(UNKNOWN):
             near = nearest(role[1:], [*known.source, *known.added, *known.before])
             raise SourceError(f"{where}: unknown column '{role[1:]}'", f"add it to {spec.file}; {near}")
-    needed = [n for n in mappings.file_columns(spec) if n in spec.names and n not in spec.optional]
-    missing = [mappings.file_columns(spec)[n] for n in needed if not layout.carries(n)]
-    if phase == CHANGE_PHASE and endpoint.op_in_changes and "op" not in layout.roles:
+    in_files = mappings.file_columns(spec)
+    needed = [n for n in in_files if n in spec.names and n not in spec.optional]
+    there = carried(layout, needed)
+    missing = [in_files[n] for n in needed if n not in there]
+    if phase == CHANGE_PHASE and endpoint.op_in_changes and "op" not in layout:
         missing.insert(0, endpoint.op_column)
     if missing:
         raise SourceError(f"{where}: no column {', '.join(missing)}", f"correct {spec.file} or the endpoint settings")
@@ -176,4 +162,4 @@ def shared_layout(own: Layout) -> Layout:
 
     AWS does not document two assumptions: the timestamp column follows the schema, and Op is always present.
     """
-    return Layout(("op", "table", "schema", *[r for r in own.roles if r != "op"]))
+    return ("op", "table", "schema", *[r for r in own if r != "op"])

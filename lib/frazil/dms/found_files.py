@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 import math
 import time
@@ -14,14 +13,13 @@ from pathlib import Path
 from frazil.config.settings import ParameterError
 from frazil.core.csv import Dialect
 from frazil.dms.endpoint import DatePartition, Endpoint
-from frazil.dms.file_checks import refused_if_damaged
-from frazil.dms.file_columns import FIRST_ROWS, first_and_last, footer, metadata, rows_of_text
+from frazil.dms.file_columns import first_and_last, first_rows, footer, metadata, rows_of_text
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
-from frazil.dms.listing import CONTROL, Data, DmsObject, TableObjects, classified
+from frazil.dms.file_names import LOAD, is_data, states_a_time
+from frazil.dms.listing import CONTROL, DmsObject, TableObjects, classified
 from frazil.dms.settings_check import DELIMITERS, read_rows, unpacked
-from frazil.dms.storage import PAGE, Entry, each_of, is_s3, location, read, walk
+from frazil.dms.storage import PAGE, decoded, each_of, is_s3, location, walk
 from frazil.errors import FrazilError
-from frazil.source.file_names import LOAD, SHARED, states_a_time
 
 HEAD, MOST_ROWS = 1 << 16, 500
 """Bytes of a file to read for its first rows, and maximum number of these."""
@@ -70,15 +68,15 @@ class Found:
     """Whether everything was listed and read in time."""
     samples: dict[str, list[Sample]] = field(default_factory=dict)
 
-    def add(self, entries: Iterable[Entry]) -> None:
+    def add(self, entries: Iterable[DmsObject]) -> None:
         """Add the entries of a listing, by table."""
-        by_table: dict[str, list[Entry]] = defaultdict(list)
+        by_table: dict[str, list[DmsObject]] = defaultdict(list)
         shared = []
         for e in entries:
             parts = e.path[len(self.root) + 1 :].split("/")
-            if SHARED.match(e.name):
+            if e.is_shared:
                 self.cdc_path = "/".join(parts[:-1])
-                shared.append(DmsObject(e.name, e.path, e.size, e.etag, e.modified))
+                shared.append(e)
             elif len(parts) < 3 or any(CONTROL.match(p) for p in parts[:-1]):
                 self.others += 1
             else:
@@ -97,9 +95,9 @@ def find(path: str, seconds: float = math.inf) -> Found:
     if not is_s3(top) and not Path(top).is_dir():
         what = "is a file" if Path(top).exists() else "does not exist"
         raise ParameterError(f"{top} {what}", "name the folder that DMS writes to, or s3://bucket/folder")
-    found, data, is_data = Found(top, until=began + seconds), [], Data().is_data
+    found, data = Found(top, until=began + seconds), []
     page = ""
-    for number, e in enumerate(walk(top, listing_filter=Data())):
+    for number, e in enumerate(walk(top)):
         folder = e.path.rpartition("/")[0] if not is_s3(top) else str(number // PAGE)
         if folder != page and page and time.monotonic() > began + seconds * LISTING:  # another folder or page was read
             found.is_whole = False
@@ -119,10 +117,10 @@ def find(path: str, seconds: float = math.inf) -> Found:
     return found
 
 
-def _root(top: str, data: list[Entry]) -> tuple[str, DatePartition | None]:
+def _root(top: str, data: list[DmsObject]) -> tuple[str, DatePartition | None]:
     """Return the folder above the schemas, and how change files are divided by date: by how deep the files are."""
     depths, partitions = Counter(), Counter()
-    for e in (e for e in data if not SHARED.match(e.name)):
+    for e in (e for e in data if not e.is_shared):
         parts = e.path[len(top) + 1 :].split("/")[:-1]
         tails = [n for n in range(min(4, len(parts)), 0, -1) if not LOAD.match(e.name)]
         form, length = next(((p, n) for n in tails if (p := DatePartition.of("/".join(parts[-n:])))), (None, 0))
@@ -133,7 +131,7 @@ def _root(top: str, data: list[Entry]) -> tuple[str, DatePartition | None]:
     if depth < 2:
         above = levels[: depth - 2]
         return ("/".join(above) if len(above) > 2 * is_s3(top) else top), partition
-    first = next((e.path for e in data if not SHARED.match(e.name)), f"{top}/-/-/-")
+    first = next((e.path for e in data if not e.is_shared), f"{top}/-/-/-")
     prefix = "/".join(first.split("/")[: len(levels) + depth - 2])
     return (prefix if all(e.path.startswith(f"{prefix}/") for e in data) else top), partition
 
@@ -171,8 +169,9 @@ def read_sample(file: DmsObject, phase: int) -> Sample:
         data, compression, whole = unpacked(file, HEAD)
         if not data:
             return replace(sample, compression=compression, problem="is no gzip archive, or a damaged one")
-        text = codecs.getincrementaldecoder("utf-8-sig")("replace").decode(data)
-        return _of_text(replace(sample, compression=compression), text, whole, min(file.size, HEAD) / len(data))
+        return _of_text(
+            replace(sample, compression=compression), decoded(data), whole, min(file.size, HEAD) / len(data)
+        )
     except FrazilError as e:
         return replace(sample, problem=e.problem)
     except (OSError, ValueError, csv.Error) as e:
@@ -181,15 +180,8 @@ def read_sample(file: DmsObject, phase: int) -> Sample:
 
 def _parquet_rows(file: DmsObject) -> tuple[tuple[str, ...], ...]:
     """Return the first rows of a Parquet file as texts; a null is an empty one."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with (
-        refused_if_damaged(file.path),
-        pq.ParquetFile(pa.BufferReader(read(file.path)) if is_s3(file.path) else file.path) as opened,
-    ):
-        first = next(opened.iter_batches(FIRST_ROWS), None)
-        columns = [c.to_pylist() for c in first.columns] if first else []
+    first = first_rows(file)
+    columns = [c.to_pylist() for c in first.columns] if first else []
     return tuple(tuple("" if v is None else str(v) for v in row) for row in zip(*columns, strict=True))
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.spec import Column, TableSpec
 from frazil.core.types import type_texts
 from frazil.dms.endpoint import SourceTable, endpoint_from
-from frazil.dms.file_columns import footer
+from frazil.dms.file_columns import footer, written_type
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.found_files import Found, Sample
 from frazil.dms.mappings import Mappings
@@ -359,18 +359,12 @@ def parquet_type(name: str, kind: pa.DataType) -> Guess:
     """Return the DMS type of a Parquet column's type."""
     import pyarrow as pa
 
-    plain = {
-        pa.bool_(): "BOOLEAN", pa.int8(): "INT1", pa.int16(): "INT2", pa.int32(): "INT4", pa.int64(): "INT8",
-        pa.uint8(): "UINT1", pa.uint16(): "UINT2", pa.uint32(): "UINT4", pa.uint64(): "UINT8", pa.float32(): "REAL4",
-        pa.float64(): "REAL8", pa.date32(): "DATE", pa.binary(): "BLOB", pa.string(): "WSTRING",
-        pa.large_string(): "WSTRING",
-    }  # fmt: skip
-    why = f"Parquet says {kind}"
-    if pa.types.is_decimal(kind) and kind.precision <= 38 and 0 <= kind.scale <= kind.precision:
-        return Guess(name, f"NUMERIC({kind.precision},{kind.scale})", why, certain=True)
-    if pa.types.is_timestamp(kind):
-        return Guess(name, "DATETIME", why, utc=bool(kind.tz), certain=True)
-    return Guess(name, plain.get(kind, "WSTRING"), why, certain=kind in plain)
+    found = written_type(kind)
+    is_sure = found not in ("", "TIME", "BYTES")
+    if pa.types.is_decimal(kind):
+        is_sure = kind.precision <= 38 and 0 <= kind.scale <= kind.precision
+    utc = bool(getattr(kind, "tz", None))
+    return Guess(name, found if is_sure else "WSTRING", f"Parquet says {kind}", utc=utc, certain=is_sure)
 
 
 _INTEGERS = {"INT1", "UINT1", "INT2", "UINT2", "INT4", "UINT4", "INT8"}

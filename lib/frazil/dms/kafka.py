@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from frazil.dms.stream_source import (
@@ -56,7 +56,8 @@ class Reader:
         self.last_error = ""
 
     @cached_property
-    def _consumer(self) -> Any:
+    def consumer(self) -> Any:
+        """Kafka's C client, which is made when it is first needed."""
         from confluent_kafka import Consumer
 
         return Consumer(
@@ -96,14 +97,14 @@ class Reader:
                     "check that the broker is up, and that every executor can reach it and log in",
                 )
             if left:  # the client waits until it has this many
-                found = self._consumer.consume(min(max(wanted, 1), ASKED), timeout=0.02)
+                found = self.consumer.consume(min(max(wanted, 1), ASKED), timeout=0.02)
         self.at = dict(end)
 
     def _assign(self, begin: Offsets) -> None:
         from confluent_kafka import TopicPartition
 
         self.fetched, self.last_error = [], ""
-        self._consumer.assign([TopicPartition(*numbered(p), offset) for p, offset in begin.items()])
+        self.consumer.assign([TopicPartition(*numbered(p), offset) for p, offset in begin.items()])
 
     def _messages_before(self, end: Offsets, found: list[Any], left: set[str]) -> Iterator[tuple]:
         """Yield the messages before a read's end; remove partitions that have reached it from `left`."""
@@ -136,9 +137,8 @@ class Reader:
 def _batch(rows: list[tuple]) -> pa.RecordBatch:
     import pyarrow as pa
 
-    kinds = {"object": pa.string(), "offset": pa.int64(), "arrived": pa.int64(), "value": pa.binary()}
-    arrays = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds.values(), strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, [*kinds])
+    schema = pa.schema({"object": pa.string(), "offset": pa.int64(), "arrived": pa.int64(), "value": pa.binary()})
+    return pa.record_batch([*zip(*rows, strict=True)], schema=schema)
 
 
 @dataclass(frozen=True)
@@ -249,23 +249,22 @@ class Kafka:
                     ) from None
             time.sleep(0.5)
 
-    def _offsets(self, spec: Any) -> Offsets:
-        """Return the offset of every partition; `spec` is the kind of offset."""
-        return self._with_retries(lambda: self._list_offsets(spec))
-
     def stream_ids(self) -> dict[str, str]:
         """Return each topic's id; brokers before 2.8 have none."""
         from confluent_kafka import TopicCollection
 
-        ids = self._with_retries(
-            lambda: {
-                topic: str(found.result(2 * PATIENCE_S).topic_id)
-                for topic, found in self._admin.describe_topics(
-                    TopicCollection(list(self.topics)), request_timeout=PATIENCE_S
-                ).items()
-            }
-        )
-        return {topic: topic_id for topic, topic_id in ids.items() if topic_id.strip("A=")}
+        def ask() -> dict[str, str]:
+            topics = TopicCollection(list(self.topics))
+            found = self._admin.describe_topics(topics, request_timeout=PATIENCE_S)
+            return {topic: str(described.result(2 * PATIENCE_S).topic_id) for topic, described in found.items()}
+
+        return {topic: topic_id for topic, topic_id in self._with_retries(ask).items() if topic_id.strip("A=")}
+
+    def _offsets(self, kind: str, *at: int) -> Offsets:
+        """Return the offset of every partition; `kind` names one of Kafka's `OffsetSpec`."""
+        from confluent_kafka.admin import OffsetSpec
+
+        return self._with_retries(lambda: self._list_offsets(getattr(OffsetSpec, kind)(*at)))
 
     def _list_offsets(self, spec: Any) -> Offsets:
         from confluent_kafka import TopicPartition
@@ -281,26 +280,19 @@ class Kafka:
 
     def ends(self) -> Offsets:
         """Return each partition's current end."""
-        from confluent_kafka.admin import OffsetSpec
-
-        return self._offsets(OffsetSpec.latest())
+        return self._offsets("latest")
 
     def earliest(self) -> Offsets:
         """Return the offset of each partition's first retained message."""
-        from confluent_kafka.admin import OffsetSpec
-
-        return self._offsets(OffsetSpec.earliest())
+        return self._offsets("earliest")
 
     def start(self, where: str) -> Offsets:
         """Return the offsets for parameter `stream_start`, which has no default."""
-        from confluent_kafka.admin import OffsetSpec
-
         if where in ("earliest", "latest"):
-            return self.earliest() if where == "earliest" else self.ends()
+            return self._offsets(where)
         if where.startswith("{"):
             return self.retention().checked_position(named_places(where, self.ends()), "stream_start", {})
-        at = OffsetSpec.for_timestamp(int(moment(where).timestamp() * 1000))
-        found, ends = self._offsets(at), self.ends()
+        found, ends = self._offsets("for_timestamp", int(moment(where).timestamp() * 1000)), self.ends()
         return {p: o if o >= 0 else ends[p] for p, o in found.items()}
 
     def retention(self) -> Retention:
@@ -311,11 +303,7 @@ class Kafka:
             known = {p: o for p, o in begin.items() if sure or o > earliest.get(p, 0)}
             return {p for p, first in earliest.items() if first > known.get(p, 0)}
 
-        return Retention(
-            stream_ids,
-            lambda position, who, only: _require_retained(position, earliest, ends, who, only),
-            may_have_expired,
-        )
+        return Retention(stream_ids, partial(_require_retained, earliest, ends), may_have_expired)
 
     def take(self, spark: SparkSession, begin: Offsets, most: int = 0) -> StreamRead:
         """Read the current messages after a position, or about `most` of them.
@@ -335,22 +323,13 @@ class Kafka:
 
     def waiting(self, position: Offsets) -> tuple[int, float]:
         """Return the number of messages after a position, and the age of the oldest in seconds."""
-        from confluent_kafka import Consumer, TopicPartition
+        from confluent_kafka import TopicPartition
 
         ends = self.ends()
         if not (count := sum(e - position.get(p, 0) for p, e in ends.items())):
             return 0, 0.0
         firsts = [TopicPartition(*numbered(p), position.get(p, 0)) for p, e in ends.items() if position.get(p, 0) < e]
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.brokers,
-                "group.id": "frazil",
-                "enable.auto.commit": False,
-                "log_level": 0,
-                **_login(),
-            }
-        )
-        times = []
+        consumer, times = self.reader().consumer, []
         for first in firsts:
             consumer.assign([first])
             found = consumer.consume(1, timeout=PATIENCE_S)
@@ -359,7 +338,7 @@ class Kafka:
         return count, max(0.0, time.time() - min(times, default=time.time()))
 
 
-def _require_retained(position: Offsets, earliest: Offsets, ends: Offsets, who: str, only: str) -> Offsets:
+def _require_retained(earliest: Offsets, ends: Offsets, position: Offsets, who: str, only: str) -> Offsets:
     """Raise ExpiredError if a position is outside the retained range; in topics other than `only`, if given, move it there."""
     others = {p for p in {*position, *ends} if only and stream_name(p) != only}
     moved = {p: min(max(position.get(p, 0), earliest[p]), ends[p]) for p in ends if p in others}

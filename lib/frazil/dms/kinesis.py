@@ -267,9 +267,8 @@ def _creation_times(summaries: dict[str, dict[str, Any]]) -> dict[str, str]:
 def _batch(rows: Iterable[tuple]) -> pa.RecordBatch:
     import pyarrow as pa
 
-    kinds = {"object": pa.string(), "offset": pa.string(), "arrived": pa.int64(), "value": pa.binary()}
-    arrays = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds.values(), strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, [*kinds])
+    schema = pa.schema({"object": pa.string(), "offset": pa.string(), "arrived": pa.int64(), "value": pa.binary()})
+    return pa.record_batch([*zip(*rows, strict=True)], schema=schema)
 
 
 @dataclass(frozen=True)

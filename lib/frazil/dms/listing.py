@@ -17,9 +17,9 @@ from pathlib import Path
 
 from frazil.config.spec import TableSpec
 from frazil.dms.endpoint import DatePartition
-from frazil.dms.storage import Entry, ListingFilter, chunks, is_s3, location, walk
+from frazil.dms.file_names import CHANGES, LOAD, SHARED, is_data, moment, name_at, states_a_time
+from frazil.dms.storage import DmsObject, ListingFilter, is_s3, location, walk
 from frazil.errors import FrazilError, nearest
-from frazil.source.file_names import CHANGES, LOAD, SHARED, moment, name_at, states_a_time
 
 BACK = (2, 8, 32)
 """How many date partitions before the last applied file's time to list; larger numbers follow until the file is found.
@@ -45,15 +45,7 @@ class Begin:
     load_folders: frozenset[str] = frozenset()
 
 
-class Data(ListingFilter):
-    """Accepts only names of DMS's files."""
-
-    def is_data(self, name: str) -> bool:
-        """Return whether a name is that of a DMS file."""
-        return bool(CHANGES.match(name) or LOAD.match(name) or SHARED.match(name))
-
-
-class Since(Data):
+class Since(ListingFilter):
     """Skips change files with a name before `start`."""
 
     def __init__(self, start: str):
@@ -64,7 +56,7 @@ class Since(Data):
         return {name for name in names if name < self.start and CHANGES.match(name)}
 
 
-def newest(folder: str, begin: Begin) -> list[Entry]:
+def newest(folder: str, begin: Begin) -> list[DmsObject]:
     """Return all load files, the change files from `begin.start` on, and the foreign objects between them.
 
     Earlier partitions are not listed, as DMS fills partitions in order. A full listing finds files that arrive there
@@ -100,7 +92,7 @@ def _partitions(begin: Begin, back: int) -> list[str]:
     return list(dict.fromkeys(f"{first + i * step:{form}}" for i in range(max(0, (end - first) // step) + 1)))
 
 
-def _walk_from(folder: str, start: str, places: list[str], partition: DatePartition) -> Iterator[Entry]:
+def _walk_from(folder: str, start: str, places: list[str], partition: DatePartition) -> Iterator[DmsObject]:
     """Yield a folder's entries; at a change file before `start`, continue at the next of the keys `places`.
 
     Nothing is skipped in folders where the settings do not expect change files.
@@ -123,6 +115,10 @@ CONTROL = re.compile(r"^(awsdms_.*|s3_validation_failures)$", re.IGNORECASE)
 """Folders in which DMS keeps its own records."""
 
 
+def _is_control(path: str) -> bool:
+    return any(CONTROL.match(folder) for folder in path.split("/")[:-1])
+
+
 TABLE_WITHOUT_SPEC = "a table without a spec"
 PART = 900
 """Number of recorded files in one part of a listing: one page of S3, with room for new files."""
@@ -133,45 +129,15 @@ class SourceError(FrazilError):
 
 
 @dataclass(frozen=True)
-class DmsObject:
-    """One file of a table. `name` is its base name, which orders change files; `etag` changes when it is written again.
-
-    `landed` is the time when the storage received it, in epoch seconds (S3 has whole ones); 0 if unknown.
-    """
-
-    name: str
-    path: str
-    size: int
-    etag: str
-    landed: float = field(default=0.0, compare=False)
-
-    def chunks(self) -> Iterator[bytes]:
-        """Yield its bytes in chunks of 4 MB, without decompressing them."""
-        return chunks(self.path, packed=True)
-
-    @property
-    def is_parquet(self) -> bool:
-        """Whether it is Parquet; else it is CSV, plain or gzip."""
-        return self.name.endswith(".parquet")
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether it has the changes of all tables (PreserveTransactions)."""
-        return bool(SHARED.match(self.name))
-
-
-@dataclass(frozen=True)
 class TableObjects:
-    """The content of one table's folder: load files by counter, change files by time, and other objects.
+    """The content of one table's folder: load files by counter, change files by time, and the paths of other objects.
 
-    `control` are DMS's own records, which are also in `foreign`. `full` is true if every file is listed, or recorded and
-    unchanged.
+    `full` is true if every file is listed, or recorded and unchanged.
     """
 
     loads: tuple[DmsObject, ...] = ()
     changes: tuple[DmsObject, ...] = ()
     foreign: tuple[str, ...] = ()
-    control: tuple[str, ...] = ()
     full: bool = field(default=False, compare=False)
 
     @property
@@ -183,10 +149,11 @@ class TableObjects:
     @property
     def ignored(self) -> str:
         """Describe the objects that are not the table's data, with examples; empty if there are none."""
-        others = [f for f in self.foreign if f not in set(self.control)]
+        control = [f for f in self.foreign if _is_control(f)]
+        others = [f for f in self.foreign if not _is_control(f)]
         return "; ".join(
             f"{len(paths)} {word}: {', '.join(p.rsplit('/', 1)[-1] or p for p in paths[:3])}{' …' if paths[3:] else ''}"
-            for word, paths in (("of DMS's own records", self.control), ("not DMS's", others))
+            for word, paths in (("of DMS's own records", control), ("not DMS's", others))
             if paths
         )
 
@@ -203,7 +170,7 @@ def list_table(
     if CONTROL.match(spec.table_name):
         raise SourceError(f"{spec.source} contains DMS's own records, not data", f"remove {spec.file}")
     folder = f"{location(root)}/{spec.schema_name}/{spec.table_name}"
-    entries = newest(folder, begin) if begin else walk(folder, listing_filter=recorded or Data())
+    entries = newest(folder, begin) if begin else walk(folder, listing_filter=recorded or ListingFilter())
     objects = classified(folder, _require_data(entries, spec.source))
     if not objects.loads and not objects.changes and not (recorded and recorded.skipped):
         _check_source(location(root), spec)
@@ -226,17 +193,13 @@ def with_transactions(
     as in `listing.list_table`.
     """
     after = name_at(moment(begin.start), begin.last) if begin and SHARED.match(begin.last) else ""
-    folder, found, foreign = f"{location(root)}/{cdc_path}", [], []
-    for e in _require_data(walk(folder, start_after=after, listing_filter=recorded or Data()), cdc_path):
-        if SHARED.match(e.name):
-            found.append(DmsObject(e.name, e.path, e.size, e.etag, e.modified))
-        else:
-            foreign.append(e.path)
-    changes = (*objects.changes, *sorted(found, key=lambda o: o.name))
-    return replace(objects, changes=changes, foreign=(*objects.foreign, *foreign))
+    entries = walk(f"{location(root)}/{cdc_path}", start_after=after, listing_filter=recorded or ListingFilter())
+    found = list(_require_data(entries, cdc_path))
+    changes = (*objects.changes, *sorted((o for o in found if o.is_shared), key=lambda o: o.name))
+    return replace(objects, changes=changes, foreign=(*objects.foreign, *(o.path for o in found if not o.is_shared)))
 
 
-class Recorded(Data):
+class Recorded(ListingFilter):
     """Skips change files that are in the record of applied files and unchanged.
 
     `etags` has the ETag of each by name, or an empty text that matches any. `seen` has a newer ETag of the same bytes.
@@ -273,53 +236,47 @@ class Recorded(Data):
         return True
 
 
-def _require_data(entries: Iterable[Entry], source: str) -> Iterator[Entry]:
-    """Yield the entries; raise SourceError for one that has the name of a DMS file but cannot be one."""
-    is_data, checked_folder = Data().is_data, ""
+def _require_data(entries: Iterable[DmsObject], source: str) -> Iterator[DmsObject]:
+    """Yield the entries that are files; raise SourceError for one that has the name of a DMS file but cannot be one."""
+    checked_folder = ""
     for e in entries:
-        above, _, name = e.path.rpartition("/")
+        path, special, above = e.path, e.special, e.path.rpartition("/")[0]
         if above != checked_folder:
-            if folders := [part for part in above.split("/") if is_data(part)]:
-                name = folders[0]
-                e = Entry(e.path[: e.path.index(f"/{name}/") + len(name) + 1], special="a folder")
+            if folder := next(filter(is_data, above.split("/")), ""):
+                path, special = path[: path.index(f"/{folder}/")] + f"/{folder}", "a folder"
             checked_folder = above
-        if not e.special and not is_data(name):
-            yield e
-            continue
-        if e.special and is_data(name):
+        if special and is_data(path.rpartition("/")[2]):
             raise SourceError(
-                f"{source}: {e.path} is {e.special}, not a file",
+                f"{source}: {path} is {special}, not a file",
                 "move it away, or put the file that DMS wrote in its place",
             )
-        if not e.special and not LOAD.match(name) and not states_a_time(name):
+        if special:
+            continue
+        if is_data(e.name) and not LOAD.match(e.name) and not states_a_time(e.name):
             raise SourceError(
-                f"{source}: {e.path} is named like a change file, but its digits are not a time: DMS does not write such names",
+                f"{source}: {path} is named like a change file, but its digits are not a time: DMS does not write such names",
                 "move it away, or give it the name that DMS wrote: the name decides when its changes are applied",
             )
-        if not e.special:
-            yield e
+        yield e
 
 
-def classified(folder: str, entries: Iterable[Entry]) -> TableObjects:
+def classified(folder: str, entries: Iterable[DmsObject]) -> TableObjects:
     """Sort entries by name into load files, change files and others.
 
     An empty CSV file has no rows; an empty Parquet or packed file is not a data file.
     """
-    loads, changes, foreign, control = [], [], [], []
+    loads, changes, foreign = [], [], []
     for e in entries:
-        *folders, name = e.path[len(folder) + 1 :].split("/")
-        entry, whole = DmsObject(name, e.path, e.size, e.etag, e.modified), e.size or name.endswith(".csv")
-        if any(CONTROL.match(part) for part in folders):
-            control.append(e.path)
-        elif whole and CHANGES.match(name):
-            changes.append(entry)
-        elif whole and LOAD.match(name):
-            loads.append(entry)
+        is_whole = (e.size or e.name.endswith(".csv")) and not _is_control(e.path[len(folder) + 1 :])
+        if is_whole and CHANGES.match(e.name):
+            changes.append(e)
+        elif is_whole and LOAD.match(e.name):
+            loads.append(e)
         else:
             foreign.append(e.path)
     loads.sort(key=lambda o: (o.path.rsplit("/", 1)[0], int(LOAD.match(o.name).group(2), 16), o.name))
     changes.sort(key=lambda o: o.name)
-    return TableObjects(tuple(loads), tuple(changes), tuple(sorted([*foreign, *control])), tuple(sorted(control)))
+    return TableObjects(tuple(loads), tuple(changes), tuple(sorted(foreign)))
 
 
 def _check_source(root: str, spec: TableSpec) -> None:
@@ -361,8 +318,6 @@ class Watch:
     full_every: int = 100
     load_folders: frozenset[str] = frozenset()
     """The paths of the folders that had load files in the last listing."""
-    vanished: tuple[str, ...] = ()
-    """The applied files that the last full listing does not have, but the one before had."""
     full: bool = True
     _listings: int = 0
     _missing: set[str] | None = None
@@ -373,8 +328,7 @@ class Watch:
         self._listings += 1
         return self.full
 
-    def settle(self, recorded: Recorded) -> None:
-        """Set `vanished` after a full listing that skipped recorded files."""
-        gone = set() if len(recorded.skipped) == len(recorded.etags) else set(recorded.etags) - recorded.skipped
-        self.vanished = tuple(sorted(gone - self._missing)) if self._missing is not None else ()
-        self._missing = gone
+    def vanished(self, recorded: Recorded) -> list[str]:
+        """Return the applied files that this full listing does not have, but the one before had."""
+        before, self._missing = self._missing, recorded.etags.keys() - recorded.skipped
+        return [] if before is None else sorted(self._missing - before)

@@ -6,7 +6,7 @@ So they also give the names that a table's columns have in DMS's JSON messages.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,22 +16,13 @@ from frazil.core.messages import MessageNames
 from frazil.dms.aws_json import EndpointError, read_rules
 from frazil.errors import nearest
 
-SEQUENCE, OPERATION, POSITION, COMMIT_TIME, CHANGE_TIME, USER, SOURCE, INDICATOR, OTHER = (
-    "sequence", "operation", "position", "commit time", "change time", "user", "source name", "indicator", "other",
-)  # fmt: skip
-"""The meaning of an added column. Only SEQUENCE proves the order of changes; INDICATOR is the flag of a soft delete."""
-
-_EXPRESSIONS = {
-    r"\$?AR_H_CHANGE_SEQ": SEQUENCE, r"\$?AR_H_OPERATION": OPERATION, r"\$?AR_H_STREAM_POSITION": POSITION,
-    r"\$?AR_H_COMMIT_TIMESTAMP": COMMIT_TIME, r"\$?AR_H_TIMESTAMP": CHANGE_TIME, r"\$?AR_H_USER": USER,
-    r"\$?AR_M_SOURCE_\w+": SOURCE, r"operation_indicator\s*\(.*\)": INDICATOR,
-}  # fmt: skip
+SEQUENCE, INDICATOR = r"\$?AR_H_CHANGE_SEQ", r"operation_indicator\s*\(.*\)"
+"""Expressions of added columns: SEQUENCE proves the order of changes; INDICATOR is the flag of a soft delete."""
 
 
-def added_kind(expression: str) -> str:
-    """Return the meaning of a column that an add-column rule adds with this expression."""
-    text = expression.strip()
-    return next((kind for form, kind in _EXPRESSIONS.items() if re.fullmatch(form, text, re.I | re.S)), OTHER)
+def is_expression(form: str, expression: str) -> bool:
+    """Return whether the expression of an add-column rule is SEQUENCE or INDICATOR, which `form` says."""
+    return re.fullmatch(form, expression.strip(), re.I | re.S) is not None
 
 
 def like(pattern: str, name: str) -> bool:
@@ -39,6 +30,10 @@ def like(pattern: str, name: str) -> bool:
     parts = (p for p in re.split(r"(\[[^\]]+\]|%|_)", pattern) if p)
     form = "".join({"%": ".*", "_": "."}.get(p) or (p if p[0] == "[" and p[-1] == "]" else re.escape(p)) for p in parts)
     return re.fullmatch(form, name, re.S) is not None
+
+
+def _is_of_column(rule: dict, name: str) -> bool:
+    return like(rule.get("object-locator", {}).get("column-name", ""), name)
 
 
 _RENAMES: dict[str, Callable[[str, str, str], str]] = {
@@ -64,14 +59,14 @@ class BeforeImage:
     added: frozenset[str] = frozenset()
     """Columns of the spec that rules add; they have no old value."""
 
-    def names(self, spec: TableSpec, own: Collection[str] = ()) -> dict[str, str]:
-        """Return {column: name of its before-image column} in file order; `own`: as in `file_layout.stated_layout`."""
+    def names(self, spec: TableSpec) -> dict[str, str]:
+        """Return {column: name of its before-image column} in file order."""
         wanted = {
             "pk-only": lambda c: c.name in spec.key,
             "non-lob": lambda c: c.dms_type not in LOBS,
             "all": lambda c: True,
         }[self.columns]
-        source = [c for c in spec.file_columns if c.name not in self.added or c.name in own]
+        source = [c for c in spec.file_columns if c.name not in self.added]
         return {c.name: f"{self.prefix}{c.name}{self.suffix}" for c in source if wanted(c)}
 
 
@@ -119,25 +114,19 @@ class Mappings:
         A spec may list a removed column (it stays null) and may use a column's name before or after a `rename`.
         """
 
-        def named(action: str, name: str) -> bool:
-            return any(
-                like(r.get("object-locator", {}).get("column-name", ""), name) for r in self._with_action(spec, action)
-            )
-
-        includes_listed = bool(self._with_action(spec, "include-column"))
+        removing, including = self._with_action(spec, "remove-column"), self._with_action(spec, "include-column")
         added = self.listed(spec)
-        source = [c.name for c in spec.file_columns if c.name not in added]
-        removed = {
-            n for n in source if named("remove-column", n) or (includes_listed and not named("include-column", n))
-        }
-        names = (c.name for c in spec.file_columns if c.name not in removed)
+
+        def is_written(name: str) -> bool:
+            is_removed = any(_is_of_column(r, name) for r in removing)
+            return not is_removed and (not including or any(_is_of_column(r, name) for r in including))
+
+        names = [c.name for c in spec.file_columns if c.name in added or is_written(c.name)]
         return {n: n if n in added else self.column_name(spec, n) for n in names}
 
     def column_name(self, spec: TableSpec, name: str) -> str:
         """Return a column's name in the files, after the renaming rules."""
-        return self._renamed(
-            spec, "column", name, lambda r: like(r.get("object-locator", {}).get("column-name", ""), name)
-        )
+        return self._renamed(spec, "column", name, lambda r: _is_of_column(r, name))
 
     def before_image(self, spec: TableSpec) -> BeforeImage | None:
         """Return the before-image rule of a table, or None."""
@@ -182,7 +171,7 @@ class Mappings:
 
     def sequence_column(self, spec: TableSpec) -> str:
         """Return the added column that proves the order of changes (`$AR_H_CHANGE_SEQ`); empty if there is none."""
-        return next((c for c, e in self.added(spec).items() if added_kind(e) == SEQUENCE), "")
+        return next((c for c, e in self.added(spec).items() if is_expression(SEQUENCE, e)), "")
 
     def selects(self, spec: TableSpec) -> bool:
         """Return whether the task selects a table: a selection rule includes it and none excludes it, or no such rules exist."""

@@ -5,7 +5,6 @@ A late file was never applied, though its name is before the position. Commit ti
 
 from __future__ import annotations
 
-import io
 import time
 import zlib
 from collections.abc import Callable, Sequence
@@ -14,10 +13,12 @@ from dataclasses import dataclass, field, replace
 
 from frazil.config.sql import literal
 from frazil.core.csv import read_records
+from frazil.dms.applied_files import AppliedFile, AppliedFiles, Place, is_same, key_of
 from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_checks import refused_if_damaged
-from frazil.dms.file_columns import file_layout, footer
+from frazil.dms.file_columns import file_layout, footer, has_header
 from frazil.dms.file_layout import CHANGE_PHASE
+from frazil.dms.file_names import digits_of, latest_possible
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import (
     POSITION,
@@ -30,10 +31,8 @@ from frazil.dms.position import (
     named,
     require_there,
 )
-from frazil.dms.storage import chunks, read
+from frazil.dms.storage import chunks, random_access
 from frazil.errors import FrazilError, many
-from frazil.source.applied_files import AppliedFile, AppliedFiles, Place, is_same, key_of
-from frazil.source.file_names import digits_of, latest_possible
 
 
 class LateFilesError(PositionError):
@@ -72,11 +71,11 @@ def commit_times(file: DmsObject, table: SourceTable) -> tuple[str, str] | None:
     """Return the first and the last commit time in a change file, as DMS wrote them; None if it has none."""
     if file.is_parquet:
         return _times_of_parquet(file, table.endpoint)
-    roles = file_layout(table, CHANGE_PHASE, file)[0].roles
+    roles = file_layout(table, CHANGE_PHASE, file)
     if "ts" not in roles:
         return None
     place, found = roles.index("ts"), []
-    dialect = replace(table.endpoint.dialect, header=table.endpoint.header and not file.is_shared)
+    dialect = replace(table.endpoint.dialect, header=has_header(file, table.endpoint))
     with closing(chunks(file.path)) as pieces:
         for records in read_records(pieces, len(roles), dialect, file.path):
             texts = records.fields.column(place).to_pylist()
@@ -92,7 +91,7 @@ def _times_of_parquet(file: DmsObject, endpoint: Endpoint) -> tuple[str, str] | 
     if name not in footer(file).names:
         return None
     with refused_if_damaged(file.path):
-        column = pq.read_table(io.BytesIO(read(file.path)), columns=[name])[name]
+        column = pq.read_table(random_access(file.path), columns=[name])[name]
     times = sorted(str(t).replace("T", " ") for t in column.to_pylist() if t is not None)
     return (times[0], times[-1]) if times else None
 
@@ -199,26 +198,20 @@ def pending(
     return found
 
 
-def _same_loads(loads: Sequence[DmsObject], record: AppliedFiles) -> tuple[list[DmsObject], list[DmsObject]]:
-    """Return load files, under their recorded ETags if their bytes are unchanged, and those with a new ETag to record."""
-    found, new = [], []
-    for o in loads:
-        known = record.files.get(key_of(o))
-        if known and o.etag != known.etag:
-            if o.etag != record.seen.get(known.name):
-                known = known if is_same(known, o.size, o.chunks) else None
-                new += [o] if known else []
-            o = replace(o, etag=known.etag) if known else o
-        found.append(o)
-    return found, new
-
-
 def with_known_loads(objects: TableObjects, state: State) -> tuple[TableObjects, list[DmsObject]]:
     """Return the listing with old ETags for load files with unchanged bytes, and the files that were read for this."""
-    position = state.position
+    position, record = state.position, state.record
     if not objects.loads or not position.loaded or objects.load_digest == position.load_digest:
         return objects, []
-    loads, same = _same_loads(objects.loads, state.record)
+    loads, same = [], []
+    for o in objects.loads:
+        known = record.files.get(key_of(o))
+        if known and o.etag != known.etag:
+            is_seen = o.etag == record.seen.get(known.name)
+            if is_seen or is_same(known, o.size, o.chunks):
+                same += [] if is_seen else [o]
+                o = replace(o, etag=known.etag)
+        loads.append(o)
     return replace(objects, loads=tuple(loads)), same
 
 

@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from frazil.dms.applied_files import AppliedFiles
+from frazil.dms.file_names import is_change_file, moment, name_at
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.stream_source import ARRIVED
 from frazil.errors import FrazilError, many
-from frazil.source.applied_files import AppliedFiles
-from frazil.source.file_names import is_change_file, moment, name_at
 
 if TYPE_CHECKING:
-    from frazil.source.applied_files import Place
+    from frazil.dms.applied_files import Place
 
 POSITION = "frazil.position"
 """The table property with the position."""
@@ -25,10 +25,8 @@ VERSION = 5
 
 Each position is written in the lowest version that can express it, so that older code can read it.
 """
-OPTIONAL = (
-    "turn", "replay_pending", "missing_columns", "ignored_columns", "stream", "stream_load", "stream_ids", "topic",
-)  # fmt: skip
-"""Fields that are written only if they are not empty."""
+NEEDED = ("version", "batch", "load_digest", "load_files", "last", "last_etag", "recent")
+"""Entries of each stored position; the others are written only if they are not empty."""
 STORED_AS = {
     "replay_pending": "owed",
     "missing_columns": "lacks",
@@ -118,7 +116,7 @@ class Position:
 
     def to_json(self, **stamp: int) -> str:
         """Return the position as JSON, with the id and sequence number of the snapshot that it is committed with."""
-        facts = {STORED_AS.get(k, k): v for k, v in asdict(self).items() if v or k not in OPTIONAL}
+        facts = {STORED_AS.get(k, k): v for k, v in asdict(self).items() if v or k in NEEDED}
         return json.dumps({"version": self._version(), **facts, **stamp}, separators=(",", ":"))
 
     def _version(self) -> int:
@@ -141,9 +139,6 @@ class DamagedPositionError(PositionError):
     """A stored position cannot be read at all."""
 
 
-_NEEDED = ("version", "batch", "load_digest", "load_files", "last", "last_etag", "recent")
-
-
 def _read(text: str) -> dict[str, Any]:
     """Return the entries of a stored position; raise DamagedPositionError if it is not one."""
     try:
@@ -154,7 +149,7 @@ def _read(text: str) -> dict[str, Any]:
         raise DamagedPositionError(f"the position is not a JSON object: {text[:80]!r}")
     if isinstance(raw.get("version"), int) and raw["version"] > VERSION:
         return raw
-    if missing := [n for n in _NEEDED if n not in raw]:
+    if missing := [n for n in NEEDED if n not in raw]:
         raise DamagedPositionError(f"the position lacks {', '.join(missing)}")
     kinds = {STORED_AS.get(f.name, f.name): type(getattr(Position(), f.name)) for f in fields(Position)}
     kinds |= {"version": int, "snapshot": int, "sequence": int}

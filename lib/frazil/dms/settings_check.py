@@ -6,7 +6,6 @@ is a proposal. Files prove little about nulls, so the user sets the null token.
 
 from __future__ import annotations
 
-import codecs
 import re
 import zlib
 from collections.abc import Iterable, Iterator
@@ -20,7 +19,7 @@ from frazil.dms.endpoint import DatePartition, Endpoint, SourceTable
 from frazil.dms.file_columns import first_and_last, rows_of_text
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE, field_names, op_is_stated, stated_layout
 from frazil.dms.listing import DmsObject, TableObjects
-from frazil.dms.storage import read_head
+from frazil.dms.storage import decoded, read_head
 
 
 @dataclass(frozen=True)
@@ -124,8 +123,7 @@ def _of_file(file: DmsObject, phase: int, table: SourceTable) -> Iterator[Shown]
     else:
         yield "DataFormat", "csv", how, True
         yield "CompressionType", compression, how, True
-    text = codecs.getincrementaldecoder("utf-8-sig")("replace").decode(data)
-    columns = len(table.mappings.file_columns(table.spec))
+    text, columns = decoded(data), len(table.mappings.file_columns(table.spec))
     found = read_rows(text, whole, table.endpoint, max(columns // 2, 2))
     yield from found.evidence(table.endpoint, columns)
     if found.rows and not file.is_shared:
@@ -264,7 +262,7 @@ class Fields:
                 cdc_has_op=self.op is not None,
                 timestamp_column="" if self.time is None else ANY_NAME,
             )
-            roles = stated_layout(replace(table, endpoint=observed), phase, width=self.width).roles
+            roles = stated_layout(replace(table, endpoint=observed), phase)
             self.expected = len(roles) - self.own
             self.roles = roles if len(roles) == self.width else ()
 

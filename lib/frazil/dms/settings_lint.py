@@ -9,9 +9,9 @@ from typing import Any
 
 from frazil.config.columns import LOBS
 from frazil.config.spec import TableSpec
-from frazil.dms.aws_json import TableStatistics, boolean, number
+from frazil.dms.aws_json import TableStatistics, is_on
 from frazil.dms.endpoint import Endpoint, endpoint_from
-from frazil.dms.mappings import INDICATOR, SEQUENCE, Mappings, added_kind
+from frazil.dms.mappings import INDICATOR, SEQUENCE, Mappings, is_expression
 
 LOSS, COST, NOTE = "loss", "cost", "note"
 """Severities: rows or values are lost or wrong; time, money or information is lost; good to know."""
@@ -79,7 +79,7 @@ def left_out(mappings: Mappings, specs: Iterable[TableSpec]) -> Iterator[Finding
     for s in specs:
         listed = {c.name for c in s.file_columns}
         added = mappings.added(s).items()
-        if left := [n for n, e in added if n not in listed and added_kind(e) not in (SEQUENCE, INDICATOR)]:
+        if left := [n for n, e in added if n not in listed and not is_expression(f"{SEQUENCE}|{INDICATOR}", e)]:
             yield Finding(
                 "add-column",
                 f"{s.source}: {', '.join(left)}",
@@ -101,7 +101,7 @@ def _applying(rules: Iterable[tuple[Any, ...]]) -> list[Finding]:
 
 def _of_files(e: Endpoint, s3: Mapping[str, Any], source: str) -> list[Finding]:
     """Check the effect of the endpoint's settings on the content of the files."""
-    is_padded = boolean(s3, "AddTrailingPaddingCharacter", False, "endpoint settings")
+    is_padded = is_on(s3, "AddTrailingPaddingCharacter")
     rules = [
         (e.inserts_only, "CdcInsertsOnly", "true", "updates and deletes never reach the files", "turn it off", LOSS),
         (e.inserts_and_updates, "CdcInsertsAndUpdates", "true", "deletes never reach the files", "turn it off", LOSS),
@@ -117,16 +117,10 @@ def _of_files(e: Endpoint, s3: Mapping[str, Any], source: str) -> list[Finding]:
          "keep it only if readers need whole transactions", COST),
         (not e.timestamp_column, "TimestampColumnName", "not set", "no commit times: latency cannot be measured",
          "set a name that no source column has", COST),
+        (e.data_format == "parquet" and e.parquet_timestamp_ms, "ParquetTimestampInMillisecond", "true",
+         "times lose their microseconds", "turn it off", LOSS),
     ]  # fmt: skip
-    return [*_applying(rules), *(_of_parquet(e) if e.data_format == "parquet" else _of_csv(e, source))]
-
-
-def _of_parquet(e: Endpoint) -> list[Finding]:
-    """Check what Parquet files lose."""
-    lossy = e.parquet_timestamp_ms
-    return _applying(
-        [(lossy, "ParquetTimestampInMillisecond", "true", "times lose their microseconds", "turn it off", LOSS)]
-    )
+    return _applying(rules) + (_of_csv(e, source) if e.data_format == "csv" else [])
 
 
 def _of_csv(e: Endpoint, source: str) -> list[Finding]:
@@ -209,7 +203,7 @@ def _of_mappings(e: Endpoint, mappings: Mappings, specs: Sequence[TableSpec]) ->
             yield Finding(
                 "remove-column", f"{s.source}: {', '.join(keys or gone)}", effect, cure, LOSS if keys else NOTE
             )
-        if soft := [c for c, x in mappings.added(s).items() if added_kind(x) == INDICATOR]:
+        if soft := [c for c, x in mappings.added(s).items() if is_expression(INDICATOR, x)]:
             yield Finding(
                 "operation_indicator",
                 f"{s.source}: {soft[0]}",
@@ -219,36 +213,29 @@ def _of_mappings(e: Endpoint, mappings: Mappings, specs: Sequence[TableSpec]) ->
             )
 
 
-def _of_task(task: Mapping[str, Any], specs: Sequence[TableSpec]) -> Iterator[Finding]:
+def _of_task(task: Mapping[str, Any], specs: Sequence[TableSpec]) -> list[Finding]:
     """Check the given task settings."""
 
     def of(section: str) -> Mapping[str, Any]:
         return task.get(section) or {}
 
-    def is_on(section: str, name: str) -> bool:
-        return boolean(of(section), name, False, "task settings")
-
     keeps_files = of("FullLoadSettings").get("TargetTablePrepMode") == "DO_NOTHING"
-    batch_apply = [
-        (is_on("TargetMetadata", "BatchApplyEnabled"), "BatchApplyEnabled", "true",
-         "S3 targets do not support it: changes are lost", "turn it off", LOSS),
-    ]  # fmt: skip
-    yield from _applying(batch_apply)
-    yield from _of_lobs(of("TargetMetadata"), specs)
     rules = [
+        (is_on(of("TargetMetadata"), "BatchApplyEnabled"), "BatchApplyEnabled", "true",
+         "S3 targets do not support it: changes are lost", "turn it off", LOSS),
         (keeps_files, "TargetTablePrepMode", "DO_NOTHING",
          "a second load does not remove the files of the first one: both are read as one",
          "DROP_AND_CREATE or TRUNCATE_BEFORE_LOAD", LOSS),
         *[(of("ErrorBehavior").get(name) in ("LOG_ERROR", "IGNORE_RECORD"), name, of("ErrorBehavior").get(name),
            "rows that fail are left out or truncated, and at most the task's log shows it",
            "SUSPEND_TABLE or STOP_TASK", LOSS) for name in ("DataErrorPolicy", "DataTruncationErrorPolicy")],
-        (is_on("ChangeProcessingDdlHandlingPolicy", "HandleSourceTableTruncated"), "HandleSourceTableTruncated", "true",
+        (is_on(of("ChangeProcessingDdlHandlingPolicy"), "HandleSourceTableTruncated"), "HandleSourceTableTruncated", "true",
          "a TRUNCATE removes the table's files and is not recorded: rows stay in the lake",
          "reload a table that was truncated", NOTE),
         (of("BeforeImageSettings"), "BeforeImageSettings", "set", "works for streams only",
          "use the rule add-before-image-columns", NOTE),
     ]  # fmt: skip
-    yield from _applying(rules)
+    return _applying(rules) + _of_lobs(of("TargetMetadata"), specs)
 
 
 def _of_lobs(meta: Mapping[str, Any], specs: Sequence[TableSpec]) -> list[Finding]:
@@ -256,16 +243,12 @@ def _of_lobs(meta: Mapping[str, Any], specs: Sequence[TableSpec]) -> list[Findin
     lobs = [s for s in specs if any(c.dms_type in LOBS for c in s.columns)]
     if not lobs or not meta:
         return []
-    size = number(meta, "LobMaxSize", 32, "task settings")
-    has_lobs, is_full = (
-        boolean(meta, "SupportLobs", True, "task settings"),
-        boolean(meta, "FullLobMode", False, "task settings"),
-    )
+    has_lobs, is_full, size = is_on(meta, "SupportLobs", True), is_on(meta, "FullLobMode"), meta.get("LobMaxSize")
     rules = [
         (not has_lobs, "SupportLobs", "false", f"LOB columns of {_names(lobs)} are left out", "turn it on", LOSS),
         (has_lobs and is_full, "FullLobMode", "true", "S3 targets do not support it",
          "use LimitedSizeLobMode with a LobMaxSize", LOSS),
-        (has_lobs and not is_full, "LobMaxSize", f"{size} KB",
+        (has_lobs and not is_full, "LobMaxSize", f"{32 if size is None else size} KB",
          f"longer values in {_names(lobs)} are truncated; only the task's log shows it",
          "set it above the longest value of the source", LOSS),
     ]  # fmt: skip
@@ -278,15 +261,13 @@ def _of_statistics(statistics: Mapping[str, TableStatistics], specs: Sequence[Ta
         t, name = statistics.get(s.source), f"table statistics: {s.source}"
         if t is None:
             yield Finding(name, "not listed", "the task does not know the table", "check its selection rules", LOSS)
-        elif t.failed:
-            yield Finding(
-                name,
-                t.state,
-                "DMS stopped replicating it: its files are incomplete",
-                "fix the cause, and reload the table",
-                LOSS,
-            )
-        elif not t.loaded:
-            yield Finding(name, t.state or "no state", "its load is not complete", "run 01_full_load after it", LOSS)
-        if t is not None and t.full_load_errors:
-            yield Finding(name, f"{t.full_load_errors:,} error rows", "rows of the load are missing", "reload it", LOSS)
+            continue
+        rules = [
+            (t.failed, name, t.state, "DMS stopped replicating it: its files are incomplete",
+             "fix the cause, and reload the table", LOSS),
+            (not t.failed and not t.loaded, name, t.state or "no state", "its load is not complete",
+             "run 01_full_load after it", LOSS),
+            (t.full_load_errors, name, f"{t.full_load_errors:,} error rows", "rows of the load are missing",
+             "reload it", LOSS),
+        ]  # fmt: skip
+        yield from _applying(rules)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import gzip
-import io
 import os
 import sys
 import time
@@ -16,15 +15,17 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from stat import S_IFBLK, S_IFCHR, S_IFIFO, S_IFMT, S_IFSOCK, S_ISREG
+from stat import S_ISDIR, S_ISREG
 from threading import Lock
 from typing import Any, TypeVar
 
+from frazil.dms.file_names import SHARED, is_data
 from frazil.errors import FrazilError
 
 Item, Found = TypeVar("Item"), TypeVar("Found")
@@ -43,23 +44,34 @@ class GoneError(StorageError):
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One object or, with `folder` set, one folder (its path ends in `/`). `etag` changes when an object is written again.
+class DmsObject:
+    """One object of a listing. `name` is its base name, which orders change files; `etag` changes when it is written again.
 
-    `special` describes an object with a file's name that is not a file: a named pipe, a broken link.
+    `landed` is the time when the storage received it, in epoch seconds (S3 has whole ones); 0 if unknown. A `folder` has
+    a path that ends in `/`. `special` describes what has a file's name and is not a file: a folder, a broken link.
     """
 
+    name: str
     path: str
     size: int = 0
     etag: str = ""
-    modified: float = 0.0
+    landed: float = field(default=0.0, compare=False)
     folder: bool = False
     special: str = ""
 
+    def chunks(self, n: int) -> Iterator[bytes]:
+        """Yield its bytes in chunks of `n`, without decompressing them."""
+        return chunks(self.path, n, packed=True)
+
     @property
-    def name(self) -> str:
-        """The last part of the path."""
-        return self.path.rstrip("/").rsplit("/", 1)[-1]
+    def is_parquet(self) -> bool:
+        """Whether it is Parquet; else it is CSV, plain or gzip."""
+        return self.name.endswith(".parquet")
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it has the changes of all tables (PreserveTransactions)."""
+        return bool(SHARED.match(self.name))
 
 
 class ListingFilter:
@@ -71,10 +83,6 @@ class ListingFilter:
 
     def known(self, name: str, etag: str) -> bool:
         """Return whether to leave out a file, by its base name and ETag."""
-        return False
-
-    def is_data(self, name: str) -> bool:
-        """Return whether a folder of this name is listed as an object, because it should be a file."""
         return False
 
     def cuts(self) -> list[str]:
@@ -100,9 +108,6 @@ def _split(path: str) -> tuple[str, str]:
 
 # --- the client
 
-_clients: dict[int, Any] = {}
-_client_lock = Lock()
-
 
 def endpoint_url() -> str:
     """Return the S3 endpoint in the environment; empty for AWS's own."""
@@ -111,6 +116,15 @@ def endpoint_url() -> str:
 
 def client() -> Any:
     """Return boto3's S3 client for the current AWS_* variables; threads share it."""
+    with _client_lock:  # many threads want the first one together, and it takes long
+        return _client(hash(tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith("AWS_")))))
+
+
+_client_lock = Lock()
+
+
+@lru_cache(maxsize=1)
+def _client(environment: int) -> Any:
     try:
         import boto3
         from botocore.config import Config
@@ -118,15 +132,11 @@ def client() -> Any:
         raise StorageError(
             "boto3 is not installed, and the source is on S3", "pip install 'frazil[workbook]'"
         ) from None
-    state = hash(tuple(sorted((k, v) for k, v in os.environ.items() if k.startswith("AWS_"))))
-    with _client_lock, _storage_errors("S3"):
-        if state not in _clients:
-            # A self-hosted server rarely has a host name per bucket.
-            style = {"addressing_style": "path"} if endpoint_url() else {}
-            config = Config(retries={"mode": "standard", "max_attempts": 5}, max_pool_connections=32, s3=style)
-            _clients.clear()
-            _clients[state] = boto3.session.Session(botocore_session=_session()).client("s3", config=config)
-        return _clients[state]
+    # A self-hosted server rarely has a host name per bucket.
+    style = {"addressing_style": "path"} if endpoint_url() else {}
+    config = Config(retries={"mode": "standard", "max_attempts": 5}, max_pool_connections=32, s3=style)
+    with _storage_errors("S3"):
+        return boto3.session.Session(botocore_session=_session()).client("s3", config=config)
 
 
 def _session() -> Any:
@@ -205,12 +215,12 @@ def walk(
     prefix: str = "",
     page: int = PAGE,
     listing_filter: ListingFilter = ListingFilter(),  # noqa: B008
-) -> Iterator[Entry]:
+) -> Iterator[DmsObject]:
     """Yield a folder's entries in order of their paths: objects of all levels, or of this level with its sub-folders.
 
     `start_after` and `prefix` are names below the folder: S3 starts there and does not list what is before. The first
     request asks for `page` keys, later ones for 1,000: a caller that stops early sets a small number. A missing folder has no
-    entries.
+    entries. A local folder with the name of a DMS file is listed as an object.
     """
     root = location(folder) + "/"
     if not is_s3(root):
@@ -226,16 +236,17 @@ def walk(
         yield from _entries(bucket, answer, listing_filter)
 
 
-def _entries(bucket: str, answer: dict[str, Any], listing_filter: ListingFilter) -> list[Entry]:
+def _entries(bucket: str, answer: dict[str, Any], listing_filter: ListingFilter) -> list[DmsObject]:
     """Return the entries of one page of a listing, in order, without what the filter leaves out."""
     found = [(o["Key"].rsplit("/", 1)[-1], o) for o in answer.get("Contents", ())]
     skipped = listing_filter.names_to_skip([name for name, _ in found])
     objects = [
-        Entry(f"s3://{bucket}/{o['Key']}", o["Size"], o["ETag"].strip('"'), o["LastModified"].timestamp())
+        DmsObject(name, f"s3://{bucket}/{o['Key']}", o["Size"], o["ETag"].strip('"'), o["LastModified"].timestamp())
         for name, o in found
         if name not in skipped and not listing_filter.known(name, o["ETag"].strip('"'))
     ]
-    folders = [Entry(f"s3://{bucket}/{p['Prefix']}", folder=True) for p in answer.get("CommonPrefixes", ())]
+    prefixes = [p["Prefix"] for p in answer.get("CommonPrefixes", ())]
+    folders = [DmsObject(p.split("/")[-2], f"s3://{bucket}/{p}", folder=True) for p in prefixes]
     return sorted([*objects, *folders], key=lambda entry: entry.path)
 
 
@@ -266,49 +277,46 @@ def _pages(root: str, ask: dict[str, Any], start: str, end: str = "") -> Iterato
         ask.pop("StartAfter", None)
 
 
-def _walk_local(root: str, start_after: str, deep: bool, prefix: str, listing_filter: ListingFilter) -> Iterator[Entry]:
+def _walk_local(
+    root: str, start_after: str, deep: bool, prefix: str, listing_filter: ListingFilter
+) -> Iterator[DmsObject]:
     """List a complete local folder, then drop what S3 would not return; links to folders are not followed."""
     found, folders = [], [""]
     while folders:
         below = folders.pop()
-        for e in _not_skipped(root + below, listing_filter):
+        entries = _scan(root + below)
+        skipped = listing_filter.names_to_skip([e.name for e in entries])
+        for e in entries:
             name = below + e.name
-            if not _is_folder(e):
-                if name.startswith(prefix) and name > start_after:
-                    found += _local_file(root + name, e, listing_filter)
-            elif not deep:
-                if (name + "/").startswith(prefix) and name + "/" > start_after:
-                    found.append(Entry(root + name + "/", folder=True))
-            elif listing_filter.is_data(e.name):
-                found.append(Entry(root + name, special="a folder"))
-            elif not e.is_symlink():
-                folders.append(name + "/")
+            if e.name in skipped:
+                continue
+            if deep and _is_folder(e) and not is_data(e.name):
+                folders += [] if e.is_symlink() else [name + "/"]
+            elif name.startswith(prefix) and name > start_after:
+                found += _local_object(root + name, e, listing_filter)
     yield from sorted(found, key=lambda entry: entry.path)
 
 
-def _not_skipped(folder: str, listing_filter: ListingFilter) -> list[os.DirEntry[str]]:
-    """List one local folder without the names that the filter skips."""
-    entries = _scan(folder)
-    skipped = listing_filter.names_to_skip([e.name for e in entries])
-    return [e for e in entries if e.name not in skipped] if skipped else entries
-
-
-def _local_file(path: str, entry: os.DirEntry[str], listing_filter: ListingFilter) -> list[Entry]:
-    """Return the entry of a local file or special object; none if the filter knows it or it was deleted since."""
-    stat = _stat(entry)
-    if stat and S_ISREG(stat.st_mode):
-        return [] if listing_filter.known(entry.name, _etag(stat)) else [_local(path, stat)]
-    if stat or entry.is_symlink():
-        return [Entry(path, special=_describe(stat))]
-    return []
-
-
-_SPECIAL = {S_IFIFO: "a named pipe", S_IFSOCK: "a socket", S_IFBLK: "a device", S_IFCHR: "a device"}
-
-
-def _describe(stat: os.stat_result | None) -> str:
-    """Describe something that is not a regular file."""
-    return _SPECIAL.get(S_IFMT(stat.st_mode), "an unknown object") if stat else "a broken link"
+def _local_object(path: str, entry: os.DirEntry[str], listing_filter: ListingFilter) -> list[DmsObject]:
+    """Return a local object; none if the filter knows it or it was deleted since."""
+    try:
+        stat = entry.stat()
+    except OSError as error:
+        if entry.is_symlink():  # to nothing, or to itself
+            return [DmsObject(entry.name, path, special="a broken link")]
+        if isinstance(error, FileNotFoundError):  # deleted since
+            return []
+        raise
+    if S_ISDIR(stat.st_mode):
+        is_object = is_data(entry.name)
+        return [
+            DmsObject(
+                entry.name, path if is_object else f"{path}/", folder=not is_object, special="a folder" * is_object
+            )
+        ]
+    if not S_ISREG(stat.st_mode):
+        return [DmsObject(entry.name, path, special="a pipe, a socket or a device")]
+    return [] if listing_filter.known(entry.name, _etag(stat)) else [_local(path, stat)]
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -316,17 +324,6 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:  # a link to itself
         return False
-
-
-def _stat(entry: os.DirEntry[str]) -> os.stat_result | None:
-    try:
-        return entry.stat()
-    except FileNotFoundError:  # deleted since, or a link to nothing
-        return None
-    except OSError:
-        if entry.is_symlink():  # to itself
-            return None
-        raise
 
 
 def _scan(folder: str) -> list[os.DirEntry[str]]:
@@ -341,22 +338,23 @@ def _scan(folder: str) -> list[os.DirEntry[str]]:
         ) from None
 
 
-def _local(path: str, stat: os.stat_result) -> Entry:
-    return Entry(path, stat.st_size, _etag(stat), stat.st_mtime)
+def _local(path: str, stat: os.stat_result) -> DmsObject:
+    return DmsObject(os.path.basename(path), path, stat.st_size, _etag(stat), stat.st_mtime)
 
 
 def _etag(stat: os.stat_result) -> str:
     return f"{stat.st_size}-{stat.st_mtime_ns}"
 
 
-def head(path: str) -> Entry:
+def head(path: str) -> DmsObject:
     """Return one object's size, ETag and time of last writing; a local file's ETag consists of size and time."""
     if not is_s3(path):
         return _local(path, os.stat(path))
     bucket, key = _split(path)
     with _storage_errors(path):
         answer = client().head_object(Bucket=bucket, Key=key)
-    return Entry(path, answer["ContentLength"], answer["ETag"].strip('"'), answer["LastModified"].timestamp())
+    etag, landed = answer["ETag"].strip('"'), answer["LastModified"].timestamp()
+    return DmsObject(key.rsplit("/", 1)[-1], path, answer["ContentLength"], etag, landed)
 
 
 def server_time(path: str) -> tuple[float, float] | None:
@@ -379,10 +377,10 @@ def server_time(path: str) -> tuple[float, float] | None:
     return (parsedate_to_datetime(date).timestamp(), time.time()) if date else None
 
 
-def heads(paths: Sequence[str]) -> list[Entry | None]:
+def heads(paths: Sequence[str]) -> list[DmsObject | None]:
     """Return the `head` of each object, None for a missing one; S3 gets sixteen requests at a time."""
 
-    def one(path: str) -> Entry | None:
+    def one(path: str) -> DmsObject | None:
         try:
             return head(path)
         except (FileNotFoundError, GoneError):
@@ -473,12 +471,19 @@ def _opened(path: str, **more: str) -> Any:
         return client().get_object(Bucket=bucket, Key=key, **more)["Body"]
 
 
-def open_text_head(path: str, n_bytes: int = 1 << 16) -> io.StringIO:
-    """Open the text at the beginning of an object, `.gz` unpacked, without a byte-order mark or a character cut in two.
-
-    Bytes that are not UTF-8 become U+FFFD.
-    """
+def text_head(path: str, n_bytes: int = 1 << 16) -> str:
+    """Return the text at the beginning of an object, `.gz` unpacked."""
     raw = read_head(path, n_bytes)
-    if path.endswith(".gz"):
-        raw = zlib.decompressobj(wbits=31).decompress(raw)
-    return io.StringIO(codecs.getincrementaldecoder("utf-8-sig")("replace").decode(raw), newline="")
+    return decoded(zlib.decompressobj(wbits=31).decompress(raw) if path.endswith(".gz") else raw)
+
+
+def decoded(data: bytes) -> str:
+    """Return a text without a byte-order mark or a character cut in two; bytes that are not UTF-8 become U+FFFD."""
+    return codecs.getincrementaldecoder("utf-8-sig")("replace").decode(data)
+
+
+def random_access(path: str) -> Any:
+    """Return what pyarrow opens: a local file's path, or an object's bytes."""
+    import pyarrow as pa
+
+    return pa.BufferReader(read(path)) if is_s3(path) else path

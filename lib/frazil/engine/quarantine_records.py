@@ -17,14 +17,13 @@ from frazil.core.changes import TABLE, BadRow
 from frazil.core.messages import seconds_of
 from frazil.core.time_sql import from_micros, micros_type
 from frazil.core.types import arrow_of, type_texts
-from frazil.dms.file_columns import JSON, NAMED, PARQUET, SHARED, STATED
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.engine.collapsed_batch import PLACE, as_micros, place_sql
 from frazil.engine.read_files import FileToRead, PartitionRead
 from frazil.lake import quarantine_table
+from frazil.lake.quarantine_columns import JSON, LATER, NAMED, PARQUET, RECORD, SHARED, STATED, UNREADABLE, WAITING
 from frazil.lake.quarantine_table import key_texts_sql
 from frazil.lake.small_frames import of_arrow
-from frazil.source.quarantine_columns import LATER, RECORD, UNREADABLE, WAITING
 
 if TYPE_CHECKING:
     import pyarrow as pa

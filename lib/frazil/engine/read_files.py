@@ -21,11 +21,11 @@ from frazil.core.parquet import with_valid_texts
 from frazil.core.types import masked, type_texts
 from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_checks import refused_if_damaged
-from frazil.dms.file_columns import NAMED, file_layout, footer, require_comparable
-from frazil.dms.file_layout import CHANGE_PHASE, named_layout
+from frazil.dms.file_columns import file_layout, footer, has_header, require_comparable
+from frazil.dms.file_layout import CHANGE_PHASE
+from frazil.dms.file_names import moment
 from frazil.dms.listing import DmsObject, SourceError
-from frazil.dms.storage import chunks, each_of, is_s3, read
-from frazil.source.file_names import moment
+from frazil.dms.storage import chunks, each_of, is_s3, random_access
 
 if TYPE_CHECKING:
     import numpy as np
@@ -97,14 +97,12 @@ def field_rules(table: SourceTable, phase: int) -> FieldRules:
 
 def _file(file: DmsObject, order: int, table: SourceTable, phase: int) -> FileToRead:
     written = moment(file.name).replace(tzinfo=UTC).timestamp() if phase == CHANGE_PHASE else math.nan
+    roles = file_layout(table, phase, file)
     if file.is_parquet:
-        schema = [(f.name, f.type) for f in footer(file)]
-        layout = named_layout([name for name, _ in schema], table, phase, file.path)
-        require_comparable(table.spec, layout.roles, schema, file.path)
-        return FileToRead(file.path, order, layout.roles, written_at_s=written)
-    layout, form = file_layout(table, phase, file)
-    dialect = replace(table.endpoint.dialect, header=form == NAMED)
-    return FileToRead(file.path, order, layout.roles, dialect, written)
+        require_comparable(table.spec, roles, [(f.name, f.type) for f in footer(file)], file.path)
+        return FileToRead(file.path, order, roles, written_at_s=written)
+    dialect = replace(table.endpoint.dialect, header=has_header(file, table.endpoint))
+    return FileToRead(file.path, order, roles, dialect, written)
 
 
 ROWS = 1 << 17
@@ -216,11 +214,9 @@ def _parquet(file: FileToRead, plan: ReadPlan, extent: Extent) -> Iterator[Block
 
 
 def _opened(path: str) -> pq.ParquetFile:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    source: pa.NativeFile | str = pa.BufferReader(read(path)) if is_s3(path) else path
-    return pq.ParquetFile(source, page_checksum_verification=True)
+    return pq.ParquetFile(random_access(path), page_checksum_verification=True)
 
 
 def _pieces(path: str, extent: Extent) -> Iterator[bytes]:

@@ -29,12 +29,12 @@ from frazil.core.messages import columns_of, gather, type_columns, with_bytes
 from frazil.core.time_sql import from_micros, micros_type
 from frazil.core.types import masked
 from frazil.dms.endpoint import SourceTable
-from frazil.dms.file_columns import JSON, PARQUET, SHARED, STATED
 from frazil.dms.file_layout import shared_layout, stated_layout
 from frazil.dms.listing import DmsObject
 from frazil.dms.mappings import message_names
 from frazil.engine.collapsed_batch import as_micros, lake_columns, lake_values
 from frazil.engine.read_files import FileToRead, field_rules, table_named
+from frazil.lake.quarantine_columns import JSON, PARQUET, SHARED, STATED
 from frazil.lake.small_frames import of_arrow
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def present_layouts(places: Sequence[Place], table: SourceTable) -> dict[Place, 
     found = {}
     for form, phase, name in places:
         layout = stated_layout(table, phase, DmsObject(name, "", 0, ""))
-        found[form, phase, name] = (shared_layout(layout) if form == SHARED else layout).roles
+        found[form, phase, name] = shared_layout(layout) if form == SHARED else layout
     return found
 
 

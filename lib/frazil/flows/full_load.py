@@ -6,6 +6,7 @@ import json
 import time
 
 from frazil.config.spec import TableSpec
+from frazil.dms.applied_files import key_of
 from frazil.dms.file_checks import FileWatch, require_one_load
 from frazil.dms.file_layout import LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
@@ -36,7 +37,6 @@ from frazil.lake.stored_state import Update, remember_same
 from frazil.lake.table_checks import COLUMNS, OtherWriterError, duplicates
 from frazil.lake.tables import LOAD, RolledBackError, TableError, TableState, columns_of, load_of, read_table_state
 from frazil.results import TableResult
-from frazil.source.applied_files import key_of
 
 EMPTY = "no load files yet: counts as empty; its changes are applied as they come"
 

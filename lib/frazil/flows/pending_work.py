@@ -12,6 +12,7 @@ from typing import Any
 from frazil.config.spec import TableSpec
 from frazil.dms.file_columns import first_and_last, shapes
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
+from frazil.dms.file_names import moment
 from frazil.dms.listing import TABLE_WITHOUT_SPEC, DmsObject, TableObjects, folders_beside, holds_data
 from frazil.dms.mappings import like
 from frazil.dms.pending_changes import State, pending, with_known_loads
@@ -25,7 +26,6 @@ from frazil.lake import pyiceberg_catalog, stored_state
 from frazil.lake.storage_errors import require_metadata
 from frazil.lake.table_pause import PAUSED, PausedError, paused_error
 from frazil.lake.tables import LOAD, TableState
-from frazil.source.file_names import moment
 
 NO_SPEC = "its folder has data and no spec, so nothing of it arrives: write a spec (see `frazil init`), or name it in without_spec"
 

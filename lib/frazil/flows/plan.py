@@ -13,6 +13,7 @@ from typing import Any
 
 from frazil.config.settings import CdcMergeSettings, Settings
 from frazil.config.spec import TableSpec
+from frazil.dms.applied_files import AppliedFiles
 from frazil.dms.aws_json import read_endpoint_document, stream_settings
 from frazil.dms.file_columns import first_and_last, shapes
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
@@ -34,7 +35,6 @@ from frazil.lake.lane_choice import Costs
 from frazil.lake.storage_errors import explained, require_metadata
 from frazil.lake.table_pause import PausedError
 from frazil.lake.tables import TableState
-from frazil.source.applied_files import AppliedFiles
 
 
 class DecisionNeededError(FrazilError):

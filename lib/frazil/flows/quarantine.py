@@ -19,8 +19,8 @@ from frazil.errors import many
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
 from frazil.lake.commit import Facts, kept_under_way
+from frazil.lake.quarantine_columns import LATER, OBSOLETE, OPEN
 from frazil.lake.tables import TableState, read_table_state
-from frazil.source.quarantine_columns import LATER, OBSOLETE, OPEN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -17,7 +17,6 @@ from frazil.config.lake_types import OPERATION_COLUMNS
 from frazil.config.paths import readable
 from frazil.config.spec import TableSpec
 from frazil.config.sql import literal
-from frazil.dms.file_columns import JSON
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.engine.reread_quarantined import Reread, reread_frame
 from frazil.flows import quarantine, quarantine_status, stream_read
@@ -26,11 +25,11 @@ from frazil.flows.schema_changes import every_column, follow
 from frazil.flows.tasks_or_driver import in_tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, merge
+from frazil.lake import quarantine_columns as columns
 from frazil.lake import quarantine_table as kept
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.tables import TableState, read_table_state
 from frazil.results import TableResult
-from frazil.source import quarantine_columns as columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
@@ -123,7 +122,7 @@ def _kind_sql(delimiter: str) -> str:
     unquoted = """regexp_replace(cast(r.raw as string), '"[^"]*"', '')"""
     fields = f"size(split({unquoted}, {literal(re.escape(delimiter))}))"
     signs = literal("': '[^A-Za-z]*' does not fit")
-    return f"case when r.misfit and r.form <> '{JSON}' then {fields} when r.reason rlike {signs} then 0 end"
+    return f"case when r.misfit and r.form <> '{columns.JSON}' then {fields} when r.reason rlike {signs} then 0 end"
 
 
 def _unreadable(book: Workbook) -> list[dict[str, Any]]:
@@ -142,7 +141,7 @@ def _unreadable(book: Workbook) -> list[dict[str, Any]]:
 
 def _place(record: Row) -> str:
     """Return the place of a row in words."""
-    return f"{readable(record.path)} {'offset' if record.form == JSON else 'row'} {record.row_no}"
+    return f"{readable(record.path)} {'offset' if record.form == columns.JSON else 'row'} {record.row_no}"
 
 
 def run(book: Workbook) -> list[TableResult]:

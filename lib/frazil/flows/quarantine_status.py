@@ -9,7 +9,7 @@ from frazil.config.settings import Settings
 from frazil.errors import FrazilError, many
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
-from frazil.source.quarantine_columns import OPEN, UNREADABLE
+from frazil.lake.quarantine_columns import OPEN, UNREADABLE
 
 NO_TABLE = "no table"
 """The table's name for a message that names none."""

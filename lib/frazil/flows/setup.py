@@ -14,8 +14,10 @@ from frazil.config.settings import ParameterError
 from frazil.config.spec import TableSpec
 from frazil.config.timestamps import instant
 from frazil.core.field_roles import ColumnPlaceError
+from frazil.dms.applied_files import AppliedFiles
 from frazil.dms.aws_json import read_endpoint_document, read_statistics, read_task_settings, stream_settings
 from frazil.dms.file_layout import CHANGE_PHASE
+from frazil.dms.file_names import CHANGES, SHARED, moment
 from frazil.dms.listing import folders_beside
 from frazil.dms.position import STREAM_LOAD, Position, after_load
 from frazil.dms.settings_check import Evidence, evidence, refuse
@@ -27,8 +29,6 @@ from frazil.flows.source_catalog import follow_source
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm, retry, stored_state, tables
 from frazil.results import TableResult
-from frazil.source.applied_files import AppliedFiles
-from frazil.source.file_names import CHANGES, SHARED, moment
 
 
 def files_by_table(book: Workbook) -> list[dict]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from frazil.config.spec import TableSpec
-from frazil.dms.aws_json import EndpointError, read_stream_settings
+from frazil.dms.aws_json import EndpointError, stream_settings
 from frazil.dms.position import Position
 from frazil.dms.stream_source import Offsets, Retention, StreamError, max_offsets
 from frazil.flows.workbook import Workbook
@@ -50,7 +50,7 @@ def findings(book: Workbook) -> list[dict]:
     from frazil.dms.endpoint_entries import StreamSettings
 
     path = book.settings.path("endpoint")
-    stated = checked(StreamSettings, read_stream_settings(path), str(path), EndpointError)
+    stated = checked(StreamSettings, stream_settings(path)[0], str(path), EndpointError)
     says = {
         "null_and_empty": "an empty text is the same as a null: both are left out, and become null",
         "transaction_details": "no commit time: no latency, and nothing else confirms the order",

@@ -29,9 +29,8 @@ from frazil.errors import many
 from frazil.flows.control_schema import names_in_messages
 from frazil.flows.tasks_or_driver import tasks_or_here
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit, quarantine_table
+from frazil.lake import commit, quarantine_columns, quarantine_table
 from frazil.lake.tables import TableState
-from frazil.source import quarantine_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa

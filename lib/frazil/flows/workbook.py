@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyspark.sql import SparkSession
 
+    from frazil.dms.applied_files import AppliedFiles
     from frazil.dms.pending_changes import Arrived, State
     from frazil.dms.position import Position
     from frazil.lake.lane_choice import Lanes
-    from frazil.source.applied_files import AppliedFiles
 
 log = logging.getLogger("frazil")
 
@@ -270,10 +270,8 @@ class Workbook:
             looks.load_folders = frozenset(o.path.rpartition("/")[0] for o in there.loads)
         if self.endpoint.preserve_transactions:
             there = with_transactions(there, self.source, self.endpoint.cdc_path, begin, recorded)
-        if recorded:
-            looks.settle(recorded)
-            if gone := looks.vanished:
-                self.progress(f"{spec.source}: {many(gone, 'applied file')} no longer there: {', '.join(gone[:3])}")
+        if recorded and (gone := looks.vanished(recorded)):
+            self.progress(f"{spec.source}: {many(gone, 'applied file')} no longer there: {', '.join(gone[:3])}")
         return replace(there, full=full)
 
     def _begin(self, after: Position, record: AppliedFiles | None, looks: Watch | None) -> Begin:

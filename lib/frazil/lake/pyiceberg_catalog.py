@@ -13,6 +13,7 @@ from frazil.dms.position import POSITION, Position, PositionError
 from frazil.dms.storage import endpoint_url
 from frazil.errors import FrazilError
 from frazil.lake.jvm import TAG
+from frazil.lake.quarantine_columns import STATE
 from frazil.lake.self_test import PREFIX
 from frazil.lake.stored_state import damaged, history_entry, stamped
 from frazil.lake.table_checks import (
@@ -26,7 +27,6 @@ from frazil.lake.table_checks import (
     require_past,
 )
 from frazil.lake.tables import MADE
-from frazil.source.quarantine_columns import STATE
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -31,10 +31,10 @@ from frazil.lake import jvm
 from frazil.lake.commit import is_dead, new_batch
 from frazil.lake.jvm import TAG
 from frazil.lake.merge import as_view, insert
+from frazil.lake.quarantine_columns import LATER, OBSOLETE, OPEN, RECORD, STATE, STILL_BAD, UNREADABLE
 from frazil.lake.retry import until_committed
 from frazil.lake.stored_state import BATCH, BRANCH_PREFIX
 from frazil.lake.tables import TableState, create_namespaces
-from frazil.source.quarantine_columns import LATER, OBSOLETE, OPEN, RECORD, STATE, STILL_BAD, UNREADABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -14,11 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from frazil.config.sql import literal
+from frazil.dms.applied_files import AWAITED, FILES, MOST_AWAITED, SEEN, AppliedFile, AppliedFiles, key_of
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import POSITION, Position, PositionError, places
 from frazil.lake import jvm, jvm_files
 from frazil.lake.jvm import TAG
-from frazil.source.applied_files import AWAITED, FILES, MOST_AWAITED, SEEN, AppliedFile, AppliedFiles, key_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

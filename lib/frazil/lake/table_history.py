@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.sql import literal
 from frazil.core.time_sql import driver_rows
+from frazil.dms.file_names import moment
 from frazil.dms.position import POSITION, Position
 from frazil.lake import jvm
 from frazil.lake.kept_snapshots import read_kept_snapshots
 from frazil.lake.tables import TableError
-from frazil.source.file_names import moment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

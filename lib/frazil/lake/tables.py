@@ -15,6 +15,7 @@ from frazil.config.query_engines import name_of, unread, why_not_v3
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.core.time_sql import key_text
+from frazil.dms.applied_files import AppliedFiles
 from frazil.dms.position import POSITION, Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_schema, stored_state
@@ -30,7 +31,6 @@ from frazil.lake.table_checks import (
     to_record,
 )
 from frazil.lake.table_pause import PAUSED, paused_error
-from frazil.source.applied_files import AppliedFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

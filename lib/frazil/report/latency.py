@@ -20,7 +20,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from frazil.source.file_names import moment
+from frazil.dms.file_names import moment
 
 if TYPE_CHECKING:
     import pandas as pd

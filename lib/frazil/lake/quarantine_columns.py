@@ -12,6 +12,8 @@ RECORD = {
     "layout": "array<string>", "misfit": "boolean", "keyed": "boolean",
     "later_key": "string", "later_old_key": "string", "later_any": "string", "later_part": "string",
 }  # fmt: skip
+STATED, NAMED, SHARED, PARQUET, JSON = "csv", "csv named", "csv of all", "parquet", "json"
+"""The `form`: where a row's layout comes from (the settings, its file's header, a file of all tables), or the file's format."""
 LATER = ("later_key", "later_old_key", "later_any", "later_part")
 STATE = ("table_name", "id", "status", "sequence", "set_aside_at", "changed_at", "path", "row_no", "reason")
 """The columns that show the state of a row."""

@@ -15,9 +15,9 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from frazil.source.file_names import LOAD
+from frazil.dms.file_names import LOAD
 
 if TYPE_CHECKING:
     from frazil.dms.listing import DmsObject
@@ -113,28 +113,23 @@ class AppliedFiles:
 
         Files that arrived more than a minute after the last commit (`committed_ms`) cannot have been applied.
         """
-        none = committed_ms / 1000 + 60 if committed_ms else 0.0
-        seen = properties.get(SEEN) or ""
+        found = AppliedFiles(modified=committed_ms / 1000 + 60 if committed_ms else 0.0, read=read)
         try:
-            awaited = tuple(map(str, json.loads(properties.get(AWAITED) or "[]")))
-        except (ValueError, TypeError):
-            awaited = ()
-        try:
+            found = replace(found, awaited=tuple(map(str, json.loads(properties.get(AWAITED) or "[]"))))
             stored = json.loads(properties.get(FILES) or "{}")
             if stored.get("version") != VERSION:
-                return AppliedFiles(modified=none, awaited=awaited, read=read)
-            return AppliedFiles(
-                tuple((str(name), int(count)) for name, count in stored["segments"]),
-                tuple(AppliedFile(*file) for file in stored["tail"]),
-                float(stored["modified"]),
-                bool(stored["whole"]),
-                tuple(stored["moved"]),
-                awaited,
-                seen,
-                read,
+                return found
+            return replace(
+                found,
+                segments=tuple((str(name), int(count)) for name, count in stored["segments"]),
+                tail=tuple(AppliedFile(*file) for file in stored["tail"]),
+                modified=float(stored["modified"]),
+                whole=bool(stored["whole"]),
+                moved=tuple(stored["moved"]),
+                seen_in=properties.get(SEEN) or "",
             )
         except (ValueError, KeyError, TypeError, AttributeError):
-            return AppliedFiles(modified=none, awaited=awaited, read=read)
+            return found
 
     def to_text(self) -> str:
         """Return the text of the property `FILES`."""
@@ -170,18 +165,14 @@ class AppliedFiles:
 
     def etags(self, place: Place) -> dict[str, str]:
         """Return {name: ETag} of the change files applied up to `place`; an empty ETag matches any."""
-        found: dict[str, str] = {}
-        for data in self._stored:
-            names, etags, after = _parts(data, both=False)[0].split("\t")
-            if after.strip("\n"):  # some were applied after later names
-                return {n: f.etag for n, f in self.files.items() if f.place <= place and "/" not in n}
-            found.update(zip(names.split("\n"), etags.split("\n"), strict=True))
-        found.update((f.name, f.etag) for f in self.tail)
-        if any(f.after for f in self.tail):
+        fronts = [_parts(data, both=False)[0].split("\t") for data in self._stored]
+        if any(f.after for f in self.tail) or any(after.strip("\n") for _, _, after in fronts):
             return {n: f.etag for n, f in self.files.items() if f.place <= place and "/" not in n}
-        if any(n > place[0] or "/" in n for n in found):
-            return {n: etag for n, etag in found.items() if n <= place[0] and "/" not in n}
-        return found
+        found = {
+            n: etag for names, etags, _ in fronts for n, etag in zip(names.split("\n"), etags.split("\n"), strict=True)
+        }
+        found |= {f.name: f.etag for f in self.tail}
+        return {n: etag for n, etag in found.items() if n <= place[0] and "/" not in n}
 
     @cached_property
     def newest(self) -> dict[str, AppliedFile]:
@@ -236,42 +227,40 @@ def digest(chunks: Iterable[bytes]) -> str:
 
 
 _MB = 1 << 20
-_PARTS = tuple(n * _MB for n in (5, 8, 10, 15, 16, 20, 25, 32, 50, 64, 100, 128, 256, 512))
-"""Part sizes in which clients upload large objects; the ETag of such an object is computed from its parts' digests."""
+_PARTS = (5, 8, 10, 15, 16, 20, 25, 32, 50, 64, 100, 128, 256, 512)
+"""Part sizes in MB in which clients upload large objects; the ETag of such an object is computed from its parts' digests."""
 
 
-def is_same(known: AppliedFile, size: int, chunks: Callable[[], Iterable[bytes]]) -> bool | None:
-    """Return whether a file has the applied bytes, by reading it; None if that cannot be determined."""
+def is_same(known: AppliedFile, size: int, chunks: Callable[[int], Iterable[bytes]]) -> bool | None:
+    """Return whether a file has the applied bytes, by reading it; None if that cannot be determined.
+
+    `chunks` yields the file's bytes in chunks of a given size.
+    """
     if size != known.size:
         return False
     if known.content:
-        return digest(chunks()) == known.content
+        return digest(chunks(_MB)) == known.content
     whole, _, parts = known.etag.partition("-")
     if len(whole) != 32:
         return None
     if not parts:
-        found = hashlib.md5(usedforsecurity=False)
-        for chunk in chunks():
-            found.update(chunk)
-        return found.hexdigest() == whole
-    return _same_parts(known.etag, size, int(parts), chunks)
+        return _md5(chunks(_MB)) == whole
+    fitting = [n for n in _PARTS if -(-size // (n * _MB)) == int(parts)]
+    return True if any(_etag_of_parts(chunks(_MB), n) == known.etag for n in fitting) else None
 
 
-def _same_parts(etag: str, size: int, count: int, chunks: Callable[[], Iterable[bytes]]) -> bool | None:
-    tried = {n: ([], hashlib.md5(usedforsecurity=False), 0) for n in _PARTS if -(-size // n) == count}
-    for chunk in chunks():
-        for n, (done, part, filled) in tried.items():
-            rest = memoryview(chunk)
-            while rest:
-                piece, rest = rest[: n - filled], rest[n - filled :]
-                part.update(piece)
-                filled += len(piece)
-                if filled == n:
-                    done.append(part.digest())
-                    part, filled = hashlib.md5(usedforsecurity=False), 0
-            tried[n] = (done, part, filled)
-    for done, part, filled in tried.values():
-        all_parts = [*done, *([part.digest()] if filled else [])]
-        if f"{hashlib.md5(b''.join(all_parts), usedforsecurity=False).hexdigest()}-{len(all_parts)}" == etag:
-            return True
-    return None
+def _md5(chunks: Iterable[bytes]) -> str:
+    found = hashlib.md5(usedforsecurity=False)
+    for chunk in chunks:
+        found.update(chunk)
+    return found.hexdigest()
+
+
+def _etag_of_parts(chunks: Iterable[bytes], part: int) -> str:
+    """Return the ETag of an object that is uploaded in parts of `part` chunks."""
+    parts: list[Any] = []
+    for number, chunk in enumerate(chunks):
+        if number % part == 0:
+            parts.append(hashlib.md5(usedforsecurity=False))
+        parts[-1].update(chunk)
+    return f"{_md5(found.digest() for found in parts)}-{len(parts)}"

@@ -12,13 +12,18 @@ SHARED = re.compile(r"^CDC_TXN-\d{17}\.csv(\.gz)?$")
 AHEAD = timedelta(days=1)
 """A name may be this far in the future: DMS writes local times if its time zone is set."""
 
-_TIME = re.compile(r"(?:CDC_TXN-)?\d{4}(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])-?([01]\d|2[0-3])([0-5]\d){2}\d{3}")
+
+def is_data(name: str) -> bool:
+    """Return whether a name has the form of a DMS file's."""
+    return bool(CHANGES.match(name) or LOAD.match(name) or SHARED.match(name))
 
 
 def moment(name: str) -> datetime:
-    """Return the time in a change file's name, in the time zone of DMS's setting."""
-    digits = re.sub(r"\D", "", name.split(".")[0])
-    return datetime.strptime(digits[:14], "%Y%m%d%H%M%S") + timedelta(milliseconds=int(digits[14:17]))
+    """Return the time in a change file's name, in the time zone of DMS's setting; ValueError if the digits are none."""
+    digits = digits_of(name)
+    parts = (digits[begin:end] for begin, end in ((0, 4), (4, 6), (6, 8), (8, 10), (10, 12), (12, 14), (14, 17)))
+    *time, milliseconds = map(int, parts)
+    return datetime(*time, milliseconds * 1000)
 
 
 def name_at(time: datetime, like: str = "") -> str:
@@ -29,11 +34,6 @@ def name_at(time: datetime, like: str = "") -> str:
 
 def states_a_time(name: str) -> bool:
     """Return whether the digits in a change file's name are a time, as they always are in DMS's names."""
-    found = _TIME.match(name)
-    if not found or name.startswith(("0000", "CDC_TXN-0000")):
-        return False
-    if found[2] < "29":
-        return True
     try:
         moment(name)
     except ValueError:
