@@ -105,18 +105,18 @@ def _waiting_records(book: Workbook, spec: TableSpec, base: TableState, is_known
 
     name = book.ops("quarantine")
     if is_known:
-        return quarantine_table.waiting(book.spark, name, spec.source)
+        return quarantine_table.waiting(book.spark, name, spec)
     quarantine_table.settle(book.spark, name, book.name(spec))
-    rows = quarantine_table.newest(book.spark.table(name).where(F.col("table_name") == spec.source))
+    rows = quarantine_table.newest(book.spark, name, quarantine_table.of_table(spec))
     last, count = rows.agg(F.max("sequence"), F.count_if(F.col("status").isin(*OPEN))).first()
     if last is not None and last >= _stamp(base):
         # Read again: another run may have committed. The history lacks what was built on the position or later.
         base = read_table_state(book.spark, book.name(spec), checked=False)
         if last >= _stamp(base):
-            quarantine_table.forget(book.spark, name, spec.source, _stamp(base), last)
+            quarantine_table.forget(book.spark, name, spec, _stamp(base), last)
             return still_waiting(book, spec, base)
     book.waiting[spec.source] = base.position.batch, count
-    return quarantine_table.waiting(book.spark, name, spec.source) if count else None
+    return quarantine_table.waiting(book.spark, name, spec) if count else None
 
 
 def settle_leftovers(book: Workbook, spec: TableSpec, base: TableState) -> None:
@@ -170,7 +170,7 @@ def quarantined_with_commit(
 
     def records() -> DataFrame | None:
         frames = [of.records()] if of.bad else []
-        frames += [] if old is None else [old.withColumn("place", F.expr(NO_PLACE))]
+        frames += [] if old is None else [old.drop("began").withColumn("place", F.expr(NO_PLACE))]
         seen = Observation()
         counts = F.expr("count(place) as new"), F.expr("count_if(not keyed) as unknown_keys")
         both = reduce(DataFrame.unionByName, frames).observe(seen, *counts).localCheckpoint()
