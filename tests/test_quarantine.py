@@ -17,7 +17,7 @@ from frazil.config.settings import CdcMergeSettings, MaintenanceSettings, Operat
 from frazil.engine import reread_quarantined
 from frazil.flows import maintenance, quarantine_replay, quarantine_status
 from frazil.flows.plan import plan
-from frazil.lake import commit, jvm, pyiceberg_catalog, quarantine_table
+from frazil.lake import commit, jvm, pyiceberg_catalog, quarantine_table, table_pause
 from frazil.lake.stored_state import BRANCH_PREFIX
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, Killed, U, slow
 
@@ -486,6 +486,16 @@ def test_a_replay_applies_rows_in_the_order_of_their_batches_also_after_one_was_
     widen(aside, n="INT8")
     assert replayed(aside).counts == {"replayed": 2}
     assert aside.rows("t") == [(1, 5, "another row"), (12, BIG + 1, "newer"), (3, 3, "c")]
+
+
+def test_a_paused_table_has_no_row_replayed(aside):
+    aside.changes("t", U(1, BIG, "A")).merged()
+    widen(aside, n="INT8")
+    table_pause.pause(aside.iceberg("t"), "a check of the rows")
+    (result,) = quarantine_replay.run(aside.book(quarantine="replay"))
+    assert (result.status, aside.rows("t")[0]) == ("paused", (1, 1, "a")) and "a check of the rows" in result.note
+    table_pause.resume(aside.iceberg("t"))
+    assert replayed(aside).counts == {"replayed": 1}
 
 
 @pytest.mark.parametrize("made_by", ["this version", "an older version"])
