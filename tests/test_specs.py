@@ -241,6 +241,20 @@ def test_a_multiset_holds_as_many_copies_as_the_source(new_world):
 
 
 @spark
+def test_a_multiset_does_not_go_on_as_a_table_of_all_changes_nor_the_other_way_round(new_world):
+    for made, now in (("multiset", "append"), ("append", "multiset")):
+        w = new_world()
+        w.rules = OLD_ROWS
+        w.table("t", key=()).specs["t"]["without_key"] = made
+        w.table_file("t").write("t", LOAD1, f"{ONE_COMMIT},1,a,,\n").loaded()
+        had = w.rows("t")
+        declare(w, "t", without_key=now).write("t", FILE1, f"U,{ONE_COMMIT},1,b,1,a\n")
+        assert "_op" in w.merge()["t"].note and w.rows("t") == had
+        declare(w, "t", without_key=made).merged()
+        assert len(w.rows("t")) == (1 if made == "multiset" else 2)
+
+
+@spark
 def test_a_multiset_refuses_an_update_without_its_old_row(world):
     world.rules = NO_RULES
     w = declare(world.table("t", key=()), "t", without_key="multiset").load("t", (1, "a")).loaded()
