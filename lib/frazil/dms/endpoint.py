@@ -64,6 +64,13 @@ class DatePartition:
         years = range(2016, date.today().year + 2)
         return len({datetime(y, m, 1, tzinfo=zone).utcoffset() for y in years for m in range(1, 13)}) > 1
 
+    def is_repeated(self, local: datetime) -> bool:
+        """Return whether a time in a file's name is in an hour that autumn repeats."""
+        first, again = (
+            local.replace(tzinfo=ZoneInfo(self.timezone or "UTC"), fold=fold).utcoffset() for fold in (0, 1)
+        )
+        return self.enabled and first != again
+
 
 @dataclass(frozen=True)
 class Endpoint:
