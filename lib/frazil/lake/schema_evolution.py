@@ -161,8 +161,9 @@ def steps_to(
         )
     steps, columns, taken = [], [], {}
     wanted = {c.name for c in spec.columns}
+    renamed = _pending_renames(spec, have)
     for c in (*spec.columns, *(n for n in auto_columns if n.name not in wanted)):
-        f = _found(c, have, wanted)
+        f = have.get(renamed.get(c.name) or (c.name if c.name not in renamed.values() else ""))
         after = columns[-1].name if columns else ""
         if f is None:
             steps.append(SchemaChange("add", c.name, (lake_type(c), c.comment, after)))
@@ -193,9 +194,10 @@ def steps_to(
     return steps, spec if same else replace(spec, columns=tuple(columns), all_columns=spec.file_columns)
 
 
-def _found(c: Column, have: dict[str, Field], wanted: set[str]) -> Field | None:
-    """Return the table's column that matches this one, by its name or by an earlier name."""
-    return next((have[n] for n in (c.name, *c.renamed_from) if n in have and (n == c.name or n not in wanted)), None)
+def _pending_renames(spec: TableSpec, have: Collection[str]) -> dict[str, str]:
+    """Return the columns that the table has under an earlier name, with that name: another column may have it from now on."""
+    earlier = {c.name: [n for n in c.renamed_from if n in have] for c in spec.columns if c.name not in have}
+    return {name: names[0] for name, names in earlier.items() if names}
 
 
 def _retyped(
