@@ -66,10 +66,8 @@ class DatePartition:
 
     def is_repeated(self, local: datetime) -> bool:
         """Return whether a time in a file's name is in an hour that autumn repeats."""
-        first, again = (
-            local.replace(tzinfo=ZoneInfo(self.timezone or "UTC"), fold=fold).utcoffset() for fold in (0, 1)
-        )
-        return self.enabled and first != again
+        zone = ZoneInfo(self.timezone or "UTC")
+        return self.enabled and len({local.replace(tzinfo=zone, fold=n).utcoffset() for n in (0, 1)}) > 1
 
 
 @dataclass(frozen=True)
