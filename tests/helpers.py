@@ -87,7 +87,7 @@ def type_messages(messages, numbers, spec, names: MessageNames, partitions: int 
     columns |= {"number": pa.array(numbers), "fault": _texts([m.fault or None for m in messages])}
     old = {*names.columns.values()}
     former = {n for some in names.former.values() for n in some}
-    data = {*old, *names.old_columns.values(), *former, *names.origin}
+    data, old = {*old, *names.old_columns.values(), *former, *names.origin}, {*old, *former}
     columns |= {f"data.{n}": _texts([m.data.get(n) for m in messages]) for n in data}
     columns |= {f"old.{n}": _texts([m.old.get(n) for m in messages]) for n in old}
     return type_columns(pa.table(columns), spec, names, partitions)

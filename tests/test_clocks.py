@@ -148,3 +148,20 @@ def test_a_snapshot_from_the_future_is_named_and_repaired_without_a_loss(world, 
         wanted = [(1, "A"), (2, "B"), (3, "c"), *([(4, "d")] if table == "merged" else [])]
         for read in (lake_rows, duckdb_rows):
             assert read(world.catalog_options, f"{world.space}.{table}") == wanted
+
+
+def test_in_the_hour_that_autumn_repeats_a_batch_stops_rather_than_that_older_values_win(new_world):
+    """File names are in local time: the later of the two files has the earlier name. DMS's sequence shows it."""
+    w = new_world(DatePartitionEnabled=True, DatePartitionTimezone="Europe/Berlin")
+    w.table("t").load("t", (1, "a")).loaded()
+    first, second = (f"2024/10/27/20241027-{at}00000.csv" for at in ("0259", "0201"))
+    zeros, commits = "0" * 19, ("2024-10-27 00:58:59.000000", "2024-10-27 01:00:59.000000")
+    w.changes("t", U(1, "b", seq=f"2024102700585900{zeros}", ts=commits[0]), name=first)
+    w.changes("t", U(1, "c", seq=f"2024102701005900{zeros}", ts=commits[1]), name=second)
+    note = w.merge()["t"].note
+    assert "Europe/Berlin repeats" in note and "late_files=after" in note and w.rows("t") == [(1, "a")]
+    there = w.root / "source/public/t" / second
+    there.rename(w.root / "aside")
+    w.merged()
+    (w.root / "aside").rename(there)
+    assert w.merged(late_files="after").rows("t") == [(1, "c")]

@@ -172,6 +172,16 @@ def test_a_name_that_another_column_had_before_may_come_again(new_stream):
 
 
 @spark
+def test_a_changed_key_under_its_name_from_before_a_rename_leaves_no_old_row(new_stream):
+    """No record tells of the rename; the spec does, before these messages are read."""
+    w = declare(
+        new_stream(), {"name": "no", "type": "INT8", "renamed_from": "id"}, "v WSTRING(9)", "n INT4", key=["no"]
+    )
+    w.message("update", was={"id": 1}, id=5, v="A", n=11).message("update", was={"no": 2}, no=6, v="B", n=22).merged()
+    assert w.rows("t") == [(5, "A", 11), (6, "B", 22)]
+
+
+@spark
 def test_another_primary_key_is_refused_unless_the_specs_own_is_declared_to_stay_unique(new_stream):
     w = (
         new_stream()

@@ -17,7 +17,7 @@ from frazil.config.settings import CdcMergeSettings, MaintenanceSettings, Operat
 from frazil.engine import reread_quarantined
 from frazil.flows import maintenance, quarantine_replay, quarantine_status
 from frazil.flows.plan import plan
-from frazil.lake import commit, jvm, pyiceberg_catalog, quarantine_table
+from frazil.lake import commit, jvm, pyiceberg_catalog, quarantine_table, table_pause
 from frazil.lake.stored_state import BRANCH_PREFIX
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, Killed, U, slow
 
@@ -92,7 +92,7 @@ def test_bad_rows_lie_in_the_quarantine_and_good_ones_in_the_table(aside):
     assert aside.position("t")["last"] == FILE2
     assert kept(aside, "row_no", "status") == [(2, "waiting"), (1, "waiting"), (2, "waiting")]
     limit = {"max_quarantined": 2}
-    assert check._quarantined(aside.book(OperateSettings, **limit).settings) == [
+    assert check._quarantined(aside.book(OperateSettings, **limit)) == [
         "quarantine: 3 waiting rows (3 of public.t), limit 2"
     ]
     assert [(r["quarantined"], r["action"]) for r in plan(aside.book())] == [(3, "nothing new")]
@@ -476,3 +476,49 @@ def test_rows_with_hidden_columns_are_never_kept(world):
     (world.root / "specs/t.yml").write_text(yaml.safe_dump(spec))
     world.load("t", (1, 1, "a")).loaded().changes("t", U(1, "one", "A"))
     assert "not quarantined: columns of the table are masked" in world.merge()["t"].note
+
+
+def test_a_replay_applies_rows_in_the_order_of_their_batches_also_after_one_was_marked_later(aside):
+    """The new row with the old key marks the first of the two rows again, after the second was quarantined."""
+    aside.changes("t", D(2), U(12, BIG, "older", was=1), name=FILE1).merged()
+    aside.changes("t", U(12, BIG + 1, "newer"), name=FILE2).merged()
+    aside.changes("t", I(1, 5, "another row"), name=FILE3).merged()
+    widen(aside, n="INT8")
+    assert replayed(aside).counts == {"replayed": 2}
+    assert aside.rows("t") == [(1, 5, "another row"), (12, BIG + 1, "newer"), (3, 3, "c")]
+
+
+def test_a_paused_table_has_no_row_replayed(aside):
+    aside.changes("t", U(1, BIG, "A")).merged()
+    widen(aside, n="INT8")
+    table_pause.pause(aside.iceberg("t"), "a check of the rows")
+    (result,) = quarantine_replay.run(aside.book(quarantine="replay"))
+    assert (result.status, aside.rows("t")[0]) == ("paused", (1, 1, "a")) and "a check of the rows" in result.note
+    table_pause.resume(aside.iceberg("t"))
+    assert replayed(aside).counts == {"replayed": 1}
+
+
+@pytest.mark.parametrize("made_by", ["this version", "an older version"])
+def test_tables_of_one_name_in_two_environments_share_a_quarantine_and_no_row(new_world, made_by):
+    """Two source databases have a table of the same name; each goes to its own table of one lake."""
+    a, b = new_world(), new_world()
+    ops = f"{a.space}_ops"
+    for w in (a, b):
+        w.given = {"on_bad_rows": "quarantine", "ops_namespace": ops}
+        w.table("t", *COLUMNS).load("t", (1, 1, "a"), (2, 2, "b")).loaded()
+    if made_by == "an older version":
+        quarantine_table.create(a.spark, f"lake.{ops}.quarantine")
+        a.spark.sql(f"ALTER TABLE lake.{ops}.quarantine DROP COLUMN target")
+        assert outcomes(b) == []
+    for n in range(3):  # the number of its batches decided about the rows of the other table
+        a.changes("t", U(2, 3 + n, "A"), name=f"20240101-09000000{n}.csv").merged()
+    a.changes("t", U(1, BIG, "A")).merged()
+    assert [outcomes(w) for w in (a, b)] == [[("n", 1, "still bad")], []]
+    assert quarantine_status.waiting(b.book()) == {} and not b.merged().position("t")["last"]
+    b.changes("t", I(9, BIG + 1, "B")).merged()
+    for w in (a, b):
+        assert quarantine_status.waiting(w.book()) == {"public.t": 1}
+        widen(w, n="INT8")
+        assert replayed(w).counts == {"replayed": 1}
+    assert a.rows("t") == [(1, BIG, "A"), (2, 5, "A")]
+    assert b.rows("t") == [(1, 1, "a"), (2, 2, "b"), (9, BIG + 1, "B")]

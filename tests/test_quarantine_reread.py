@@ -140,6 +140,21 @@ def test_a_row_that_did_not_fit_gets_the_present_layout_and_any_other_keeps_its_
     assert "too many or too few fields (4)" in narrow["reason"]
 
 
+def test_a_row_of_before_a_rename_is_read_under_the_present_names():
+    """Also if another column has the former name now; a layout with a later name of the renamed column is of after that."""
+    last = {"name": "last", "type": "WSTRING(9)", "renamed_from": ["old_v", "v"]}
+    spec = spec_with(columns=[{"name": "id", "type": "INT8"}, last, {"name": "v", "type": "WSTRING(9)"}])
+    first, second, now = (
+        ("op", *(f"after:{n}" for n in names)) for names in (["id", "v"], ["id", "old_v", "v"], ["id", "last", "v"])
+    )
+    found = rows_of(
+        [record("I,1,a", layout=first), record("I,2,b,c", layout=second), record("I,3,d,e", layout=now)],
+        spec,
+        Endpoint(),
+    )
+    assert [values(row, spec) for row in found] == [(1, "a", None), (2, "b", "c"), (3, "d", "e")]
+
+
 def test_columns_that_are_gone_make_a_row_bad_and_those_left_out_are_skipped():
     roles, endpoint = ("op", "after:id", "after:was", "before:was"), Endpoint()
     (gone,) = rows_of([record("I,1,a,", layout=roles)], spec_with("id INT8", "v WSTRING(9)"), endpoint)

@@ -170,6 +170,25 @@ def test_a_declared_rename_keeps_the_column_by_its_id_and_old_files_readable(sou
     assert "v" in was_then.columns, "history is read with the names of its time"
 
 
+def test_a_column_may_be_renamed_and_another_one_take_its_name(source):
+    """As migrations do: v becomes old_v, and a new v is added. A file that has v and no old_v is from before."""
+    was = ids(source)
+    put(source, FILE1, "id,v,n", "U,1,A,11").merged()
+    put(source, FILE2, "id,v,n", "I,3,c,30")
+    put(source, FILE3, "id,old_v,n,v", "U,2,B,22,new")
+    declare(source, "id INT8", {"name": "old_v", "type": "WSTRING(9)", "renamed_from": "v"}, "n INT4", "v WSTRING(9)")
+    assert plan(source.book(CdcMergeSettings))[0]["schema"] == "rename v to old_v, add v string"
+    source.merged()
+    expected = {
+        1: {"old_v": "A", "n": 11, "v": None}, 2: {"old_v": "B", "n": 22, "v": "new"}, 3: {"old_v": "c", "n": 30, "v": None},
+    }  # fmt: skip
+    assert table(source) == expected
+    now = ids(source)
+    assert (now["old_v"], now["n"]) == (was["v"], was["n"]) and now["v"] not in was.values()
+    source.full_load(on_changed_load="replay")
+    assert table(source.merged()) == expected
+
+
 def test_a_key_column_may_be_renamed_but_the_key_stays(source):
     put(source, FILE1, "no,v,n", "U,1,A,11", "D,2,,")
     declare(source, {"name": "no", "type": "INT8", "renamed_from": "id"}, "v WSTRING(9)", "n INT4", key=["no"])

@@ -99,6 +99,39 @@ def test_masked_and_left_out_columns_never_reach_the_lake(new_world, header):
 
 
 @spark
+def test_a_mask_that_comes_or_goes_mixes_no_hashes_with_values(new_world):
+    """Of a key, each change would add a second row; of another column, older rows would keep what is to be hidden."""
+    for name in ("k", "v"):
+        w = new_world().table("t", "k WSTRING(9)", "v WSTRING(9)", key="k")
+        for now, before in (("masked", "not"), ("not masked", "masked")):
+            w.load("t", ("a", "old")).loaded().changes("t", U("a", "new"), name=FILE1)
+            had = w.rows("t")
+            w.table("t", "k WSTRING(9)", "v WSTRING(9)", key="k")
+            declare(w, "t", {name: {"mask": "sha256"}} if now == "masked" else {})
+            note = w.merge()["t"].note
+            assert f"column '{name}' is {now} in" in note and f"the lake's rows are {before}" in note, note
+            assert w.rows("t") == had
+            w.spark.sql(f"DROP TABLE {w.name('t')} PURGE")
+        w.setup(), declare(w, "t", {name: {"mask": "sha256"}}), w.setup()  # without a load it is created again
+        assert w.loaded().merged().rows("t") == [(sha("a"), "new") if name == "k" else ("a", sha("new"))]
+
+
+@spark
+def test_a_column_that_comes_with_a_mask_keeps_it(world):
+    world.rules = {"rules": []}
+    world.table("t", "id INT8").load("t", (1,)).loaded()
+    declare(world.table("t", "id INT8", "v WSTRING(9)"), "t", {"v": {"mask": "sha256"}})
+    world.changes("t", U(1, "x")).merged()
+    assert world.rows("t") == [(1, sha("x"))]
+    world.table("t", "id INT8", "v WSTRING(9)").changes("t", U(1, "y"), name=FILE2)
+    assert "column 'v' is not masked in" in world.merge()["t"].note
+    world.specs["t"]["changes"] = {"type": "beside"}
+    world.table_file("t").merged()
+    assert world.spark.table(world.name("t")).columns == ["id", "v", "v_string"]
+    assert world.rows("t") == [(1, "y", sha("x"))]
+
+
+@spark
 @pytest.mark.slow
 def test_messages_do_not_show_masked_values(world):
     w = declare(world.table("t", "id INT8", "born DATE"), "t", {"born": {"mask": "sha256"}})
@@ -205,6 +238,20 @@ def test_a_multiset_holds_as_many_copies_as_the_source(new_world):
         w.merged()
         assert Counter(w.rows("t")) == truth
     assert w.merge()["t"].status == "unchanged" and "frazil.counts" in w.history("t")[0].summary()
+
+
+@spark
+def test_a_multiset_does_not_go_on_as_a_table_of_all_changes_nor_the_other_way_round(new_world):
+    for made, now in (("multiset", "append"), ("append", "multiset")):
+        w = new_world()
+        w.rules = OLD_ROWS
+        w.table("t", key=()).specs["t"]["without_key"] = made
+        w.table_file("t").write("t", LOAD1, f"{ONE_COMMIT},1,a,,\n").loaded()
+        had = w.rows("t")
+        declare(w, "t", without_key=now).write("t", FILE1, f"U,{ONE_COMMIT},1,b,1,a\n")
+        assert "_op" in w.merge()["t"].note and w.rows("t") == had
+        declare(w, "t", without_key=made).merged()
+        assert len(w.rows("t")) == (1 if made == "multiset" else 2)
 
 
 @spark

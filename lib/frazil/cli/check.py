@@ -60,7 +60,7 @@ def look(operate: OperateSettings) -> tuple[list[str], list[dict[str, Any]]]:
         *_late(book, rows, limits),
         *(_line(table, *pending_work.NO_SPEC.split(": ", 1)) for table in pending_work.without_spec(book)),
         *_not_served(book),
-        *_quarantined(operate),
+        *_quarantined(book),
         *_stale(book, operate),
         *_unusable(book),
     ]
@@ -105,10 +105,10 @@ def _line(name: str, problem: str, cure: str) -> str:
     return f"{name}: {line}"
 
 
-def _quarantined(operate: OperateSettings) -> list[str]:
-    records = quarantine_status.known_records(operate) or []  # without a catalog, the tables' line says so
-    waiting, lost = quarantine_status.waiting_of(records), quarantine_status.unreadable_of(records)
-    rows, allowed = sum(waiting.values()) + len(lost), operate.max_quarantined
+def _quarantined(book: Workbook) -> list[str]:
+    records = quarantine_status.known_records(book.settings) or []  # without a catalog, the tables' line says so
+    waiting, lost = quarantine_status.waiting_of(book, records), quarantine_status.unreadable_of(records)
+    rows, allowed = sum(waiting.values()) + len(lost), book.settings.max_quarantined
     parts = [f"{count:,} of {table}" for table, count in sorted(waiting.items())]
     parts += [quarantine_status.many_unreadable(lost)] if lost else []
     if rows <= allowed:

@@ -127,7 +127,7 @@ def listed(book: Workbook) -> tuple[Listed, list[str]]:
 def one_table(book: Workbook) -> tuple[Listed, list[str]]:
     """List the table of the book's single spec with its files; also return what is not deleted."""
     tables, files, left, _ = _tables(book, {})
-    rows = quarantine_status.waiting_of(quarantine_status.known_records(book.settings) or [])
+    rows = quarantine_status.waiting_of(book, quarantine_status.known_records(book.settings) or [])
     if tables and (waiting := sum(rows.get(s, 0) for s in book.specs)):
         left.append(
             f"{many(waiting, 'row')} waiting in the quarantine: 02_cdc_merge with quarantine=discard discards them"
@@ -185,7 +185,7 @@ def _foreign_to(book: Workbook, table: Table, column: str | None) -> str:
         return "" if POSITION in properties and ADOPTED not in properties else "Frazil did not create it"
     if column not in table.schema().column_names:
         return "Frazil did not create it"
-    ours = {name for s in book.specs.values() for name in (s.source, book.name(s))}
+    ours = {name for s in book.specs.values() for name in (s.source, s.target, book.name(s))}
     ours |= {None} if book.stream else set()  # messages that name no table
     others = pyiceberg_catalog.tells_of(table, column) - ours
     return (

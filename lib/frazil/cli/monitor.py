@@ -78,7 +78,7 @@ def _lake(operate: OperateSettings) -> tuple[dict[str, dict[str, int]], dict[str
         with suppress(FrazilError):  # `frazil check` reports it
             sizes[spec.source] = pyiceberg_catalog.sizes(pyiceberg_catalog.get_table(catalog, spec.target))
     records = pyiceberg_catalog.records(pyiceberg_catalog.ops_table(operate, "quarantine"))
-    waiting = dict.fromkeys(book.specs, 0) | quarantine_status.waiting_of(records)
+    waiting = dict.fromkeys(book.specs, 0) | quarantine_status.waiting_of(book, records)
     lost = len(quarantine_status.unreadable_of(records))
     return sizes, waiting | ({quarantine_status.NO_TABLE: lost} if lost else {})
 

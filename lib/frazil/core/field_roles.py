@@ -7,7 +7,7 @@ the names that DMS adds. Then the place decides, and a file in which it cannot i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import TypeVar
 
@@ -44,6 +44,8 @@ class FieldNames:
     rare: Mapping[str, str] = field(default_factory=dict)
     """Before-image columns of columns outside the spec's key: DMS writes them if they are in the source's key."""
     spec: str = "the spec"
+    reused: Mapping[str, tuple[str, frozenset[str]]] = field(default_factory=dict)
+    """By a former name that another column has now: the renamed column's role, and its later names. A file without these is older."""
 
 
 def fields_by_role(roles: Sequence[str], fields: Sequence[T]) -> dict[str, T]:
@@ -61,6 +63,8 @@ def field_roles(names: Sequence[str], known: FieldNames, op_is_stated: bool, whe
 
     `op_is_stated`: whether the files have the operation, by the settings, which decides if the source's first column has its name.
     """
+    if older := {n: role for n, (role, later) in known.reused.items() if n in names and later.isdisjoint(names)}:
+        known = replace(known, source={**known.source, **older})
     names, roles = list(names), leading_roles(names, known, op_is_stated, where)
     if not roles and (found := _in_any_order(names, known, op_is_stated)):
         return found

@@ -380,7 +380,8 @@ def _old_values(messages: pa.Table, column: str, spec: TableSpec, names: Message
 
 def _image(messages: pa.Table, column: str, names: MessageNames) -> pa.ChunkedArray:
     name, in_data = names.columns.get(column), names.old_columns.get(column)
-    return _first(messages, [*([f"old.{name}"] if name else []), *([f"data.{in_data}"] if in_data else [])])
+    olds = [f"old.{n}" for n in (name, *names.former.get(column, [])) if n]
+    return _first(messages, [*olds, *([f"data.{in_data}"] if in_data else [])])
 
 
 def _order_lost(messages: pa.Table, spec: TableSpec, names: MessageNames, partitions: int) -> pa.ChunkedArray:
@@ -394,7 +395,7 @@ def _order_lost(messages: pa.Table, spec: TableSpec, names: MessageNames, partit
     moved = pa.scalar(False)
     for key in spec.key:
         old = _old_values(messages, key, spec, names)
-        same = pc.fill_null(pc.equal(old, _first(messages, [f"data.{names.columns.get(key, '')}"])), False)
+        same = pc.fill_null(pc.equal(old, _new_values(messages, key, names)), False)
         moved = pc.or_(moved, pc.and_(pc.is_valid(old), pc.invert(same)))
     by_key = pc.equal(messages["spread"], "primary-key")
     apart = pc.is_in(messages["spread"], pa.array(["transaction-id", "attribute-name"]))

@@ -64,6 +64,11 @@ class DatePartition:
         years = range(2016, date.today().year + 2)
         return len({datetime(y, m, 1, tzinfo=zone).utcoffset() for y in years for m in range(1, 13)}) > 1
 
+    def is_repeated(self, local: datetime) -> bool:
+        """Return whether a time in a file's name is in an hour that autumn repeats."""
+        zone = ZoneInfo(self.timezone or "UTC")
+        return self.enabled and len({local.replace(tzinfo=zone, fold=n).utcoffset() for n in (0, 1)}) > 1
+
 
 @dataclass(frozen=True)
 class Endpoint:

@@ -115,6 +115,13 @@ def field_names(table: SourceTable) -> FieldNames:
         source[name] = _column_role(names, c)
         for old in columns[c].renamed_from:
             source.setdefault(mappings.column_name(spec, old), _column_role(names, c))
+    reused: dict[str, tuple[str, frozenset[str]]] = {}
+    for c, name in mappings.file_columns(spec).items():
+        later = [name]
+        for old in (mappings.column_name(spec, n) for n in columns[c].renamed_from):
+            if source[old] != _column_role(names, c):
+                reused[old] = _column_role(names, c), frozenset(later)
+            later.append(old)
     rules = mappings.added(spec).items()
     origin = mappings.origin(spec)
     added, added_beside = (
@@ -127,7 +134,7 @@ def field_names(table: SourceTable) -> FieldNames:
             for name in (c.name, *c.renamed_from):
                 rare.setdefault(f"{rule.prefix}{name}{rule.suffix}", f"before:{c.name}")
     return FieldNames(
-        endpoint.op_column, endpoint.timestamp_column, source, added, before, added_beside, rare, spec.file
+        endpoint.op_column, endpoint.timestamp_column, source, added, before, added_beside, rare, spec.file, reused
     )
 
 

@@ -103,7 +103,7 @@ def _record(row: BadRow, file: FileToRead | PartitionRead, of: RecordOf) -> dict
     kept, place = row.kept, row.place or str(row.number)
     about = _of_message(row, file) if isinstance(file, PartitionRead) else _of_row(file)
     return {
-        "table_name": of.spec.source, "id": f"{about['path']}:{place}", "status": WAITING,
+        "table_name": of.spec.source, "target": of.spec.target, "id": f"{about['path']}:{place}", "status": WAITING,
         "column_name": row.column.strip("<>"), "reason": row.reason, "raw": kept.raw, "row_no": place, "op": kept.op,
         "commit_ts": kept.commit_ts, "batch": of.batch, "changed_by": of.batch, "sequence": of.sequence,
         "phase": of.phase, **about, "misfit": kept.misfit, **dict.fromkeys(LATER),

@@ -190,6 +190,7 @@ def _messages(ids: pa.Array, raws: Sequence[bytes], how: Reread, partitions: int
 
 def _lines(raws: Sequence[bytes], how: Reread, form: str, roles: Sequence[str], phase: int) -> Changes:
     spec = how.spec
+    roles = _under_present_names(roles, spec)
     if gone := _gone(roles, spec):
         reason = f"has columns that {spec.file} no longer lists, so their values have no place: {', '.join(gone)}"
         return Changes(no_changes(spec), tuple(BadRow(i, FIELDS, reason) for i in range(len(raws))))
@@ -205,8 +206,17 @@ def _lines(raws: Sequence[bytes], how: Reread, form: str, roles: Sequence[str], 
     return Changes(changes.rows, (*changes.bad, *misshapen))
 
 
+def _under_present_names(roles: Sequence[str], spec: TableSpec) -> list[str]:
+    """Return roles with the present names of renamed columns: a layout without any later name of a column is older."""
+    there = {role.partition(":")[2] for role in roles}
+    olds = {c.name: next((n for n in c.renamed_from if n in there), "") for c in spec.columns if c.name not in there}
+    now = {old: name for name, old in olds.items() if old}
+    parts = (role.partition(":") for role in roles)
+    return [f"{kind}{colon}{now.get(name, name)}" for kind, colon, name in parts]
+
+
 def _gone(roles: Sequence[str], spec: TableSpec) -> list[str]:
-    """Return the columns of a layout that were renamed or dropped since: where their values belong is unknown."""
+    """Return the columns of a layout that were dropped since: where their values belong is unknown."""
     known = {c.name for c in (*spec.columns, *spec.file_columns)}
     named = [role.removeprefix("after:") for role in roles if role.startswith("after:")]
     return [name for name in named if name not in known]

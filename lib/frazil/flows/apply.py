@@ -19,8 +19,9 @@ from frazil.core.time_sql import driver_rows
 from frazil.dms.aws_json import EndpointError
 from frazil.dms.file_checks import FileWatch, unpacked_bytes
 from frazil.dms.file_layout import CHANGE_PHASE
+from frazil.dms.file_names import moment
 from frazil.dms.listing import DmsObject, SourceError, TableObjects
-from frazil.dms.position import Position, after_changes
+from frazil.dms.position import Position, after_changes, named
 from frazil.engine import collapsed_batch, load_files, small_batch
 from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.engine.load_files import FilesToWrite, write_data_files
@@ -236,6 +237,8 @@ class _Applying:
             quarantine.admit_rows(self.book, self.spec, found.bad, found.seen["changes"], found.files)
             if found.seen["passed"]:
                 self._require_free(found)
+            if found.seen["out_of_sequence"]:
+                self._require_names_in_order()
             return self._commit_collapsed(found, lane, why)
         finally:
             found.release()
@@ -291,6 +294,17 @@ class _Applying:
                 f"{spec.source}: a row was given the key of another one that was there, which then got another key itself ({named}): "
                 "a statement that changes keys among stored rows, such as SET id = id + 1, which changes row by row do not show",
                 f"have DMS load the table again,{away} and run 01_full_load with on_changed_load=reload; nothing of this batch was applied",
+            )
+
+    def _require_names_in_order(self) -> None:
+        """Raise SourceError if the changes are out of DMS's sequence, and files have the names of an hour that autumn repeats."""
+        partition, files = self.book.endpoint.date_partition, self.batch.files
+        if repeated := [f.path for f in files if partition.is_repeated(moment(f.name))]:
+            raise SourceError(
+                f"{self.spec.source}: changes are out of DMS's own sequence, and files are named in an hour that {partition.timezone} repeats: "
+                f"{named(repeated)}",
+                "move those that DMS wrote in the second of the two hours away, and all later ones; run 02_cdc_merge, move them back, and run it "
+                "with late_files=after; nothing of this batch was applied",
             )
 
     def _commit_collapsed(self, found: Collapsed, lane: str, why: str) -> tuple[dict[str, int], dict[str, float]]:

@@ -125,8 +125,9 @@ def _ended(book: Workbook) -> dict[str, str]:
     name, days = book.ops("quarantine"), book.settings.quarantine_days
     if not days or not book.spark.catalog.tableExists(name):
         return {}
-    found = kept.ended(book.spark, name, days).groupBy("table_name").count().collect()
-    return {s: f"{n} rows ended more than {days:g} days ago" for s, n in found if s in book.specs}
+    ours = " or ".join(map(kept.of_table, book.specs.values())) or "false"
+    found = kept.ended(book.spark, name, days).where(ours).groupBy("table_name").count().collect()
+    return {s: f"{n} rows ended more than {days:g} days ago" for s, n in found}
 
 
 @refreshing
@@ -185,7 +186,7 @@ def _done(book: Workbook, spec: TableSpec, action: str, mark: str) -> dict[str, 
     """Do an action and return what it changed."""
     if action == PURGE:
         days = book.settings.quarantine_days
-        return {"purged": kept.purge(book.spark, book.ops("quarantine"), spec.source, days)}
+        return {"purged": kept.purge(book.spark, book.ops("quarantine"), spec, days)}
     if action == "remove orphan files" and (metadata := served_orphans(book, spec)):
         book.progress(f"{spec.source}: orphan files stay: a warehouse serves {', '.join(metadata)}")
         return {"orphan_files": 0}

@@ -91,7 +91,7 @@ def still_waiting(book: Workbook, spec: TableSpec, base: TableState) -> DataFram
         return None
     from frazil.lake import quarantine_table
 
-    return quarantine_table.waiting(book.spark, book.ops("quarantine"), spec.source)
+    return quarantine_table.waiting(book.spark, book.ops("quarantine"), spec)
 
 
 def _counted(book: Workbook, spec: TableSpec, base: TableState) -> tuple[TableState, int]:
@@ -104,13 +104,13 @@ def _counted(book: Workbook, spec: TableSpec, base: TableState) -> tuple[TableSt
     if not book.spark.catalog.tableExists(name):
         return base, 0
     quarantine_table.settle(book.spark, name, book.name(spec))
-    rows = quarantine_table.newest(book.spark.table(name).where(F.col("table_name") == spec.source))
+    rows = quarantine_table.newest(book.spark, name, quarantine_table.of_table(spec))
     last, count = rows.agg(F.max("sequence"), F.count_if(F.col("status").isin(*OPEN))).first()
     if last is not None and last >= _stamp(base):
         # Read again: another run may have committed. The history lacks what was built on the position or later.
         base = read_table_state(book.spark, book.name(spec), checked=False)
         if last >= _stamp(base):
-            quarantine_table.forget(book.spark, name, spec.source, _stamp(base), last)
+            quarantine_table.forget(book.spark, name, spec, _stamp(base), last)
             return _counted(book, spec, base)
     return base, count
 
@@ -169,7 +169,7 @@ def quarantined_with_commit(
 
     def records() -> DataFrame | None:
         frames = [record_frame(book.spark, of.bad, of.files, common)] if bad else []
-        frames += [] if old is None else [old.withColumn("place", F.expr(NO_PLACE))]
+        frames += [] if old is None else [old.drop("began").withColumn("place", F.expr(NO_PLACE))]
         seen = Observation()
         counts = F.expr("count(place) as new"), F.expr("count_if(not keyed) as unknown_keys")
         both = reduce(DataFrame.unionByName, frames).observe(seen, *counts).localCheckpoint()

@@ -165,6 +165,7 @@ def _discard(book: Workbook, spec: TableSpec, base: TableState, waiting: DataFra
 
 
 def _replay(book: Workbook, spec: TableSpec, base: TableState, waiting: DataFrame) -> TableResult:
+    base.require_not_paused(spec.source)
     follow(book, book.specs[spec.source], base, [], CHANGE_PHASE)  # the lake first needs what was corrected in the spec
     with _judged(book, spec, waiting) as rows:
         counts = {r.outcome.replace(" ", "_"): r["count"] for r in rows.groupBy("outcome").count().collect()}

@@ -31,9 +31,15 @@ def _records(book: Workbook) -> list[dict[str, Any]]:
     return quarantine_table.records(book.spark, book.ops("quarantine"))
 
 
-def waiting_of(records: list[dict[str, Any]]) -> dict[str, int]:
+def _is_ours(book: Workbook, record: dict[str, Any]) -> bool:
+    """Return whether a record is not of a table of the same name in another environment."""
+    spec = book.specs.get(record["table_name"])
+    return not spec or record["target"] in (None, spec.target)
+
+
+def waiting_of(book: Workbook, records: list[dict[str, Any]]) -> dict[str, int]:
     """Return the number of rows that wait, by source table."""
-    return dict(Counter(r["table_name"] for r in records if r["status"] in OPEN))
+    return dict(Counter(r["table_name"] for r in records if r["status"] in OPEN and _is_ours(book, r)))
 
 
 def unreadable_of(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -49,7 +55,7 @@ def waiting(book: Workbook) -> dict[str, int] | None:
     try:
         table = pyiceberg_catalog.ops_table(book.settings, "quarantine")
         left_over = table is not None and len(table.refs()) > 1
-        return None if left_over else waiting_of(pyiceberg_catalog.records(table))
+        return None if left_over else waiting_of(book, pyiceberg_catalog.records(table))
     except FrazilError:
         return None
 
@@ -58,7 +64,7 @@ def rows_by_status(book: Workbook) -> list[dict[str, Any]]:
     """Return the status of all rows that were ever quarantined: one row per table and status."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for r in _records(book):
-        if r["table_name"] is None or r["table_name"] in book.specs:
+        if r["table_name"] is None or (r["table_name"] in book.specs and _is_ours(book, r)):
             table = r["table_name"] or f"{NO_TABLE}: {r['id'].rsplit(':', 2)[0]}"
             groups.setdefault((table, r["status"]), []).append(r)
     return [
@@ -87,7 +93,7 @@ def newly_unreadable(settings: Settings, since: float) -> str:
 def still_waiting(book: Workbook) -> str:
     """Return how many rows of which tables, and messages without one, wait in the quarantine; empty: nothing waits."""
     records = known_records(book.settings) or []
-    rows, lost = waiting_of(records), unreadable_of(records)
+    rows, lost = waiting_of(book, records), unreadable_of(records)
     parts = [f"{many(count, 'row')} of {name}" for name, count in sorted(rows.items()) if name in book.specs]
     return ", ".join([*parts, *([many_unreadable(lost)] if lost and book.stream else [])])
 

@@ -72,7 +72,8 @@ def follow(
     def attempt() -> SchemaPlan:
         plan = shape(book, spec, now, files, phase)
         if plan.changes or plan.events:
-            schema_evolution.evolve(book.spark, book.name(spec), plan.changes, plan.auto_columns, plan.events)
+            masked = [c.name for c in spec.columns if c.mask]
+            schema_evolution.evolve(book.spark, book.name(spec), plan.changes, plan.auto_columns, plan.events, masked)
             done = [*map(str, plan.changes)] or [f"noted: {' '.join(event)}" for event in plan.events]
             book.progress(f"{spec.source}: schema: {', '.join(done)}")
         return plan

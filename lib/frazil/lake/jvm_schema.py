@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 AUTO_COLUMNS = "frazil.auto-columns"
 """Table property: the columns that were added because files carry them, as a JSON list of names."""
+MASKED = "frazil.masked"
+"""Table property: the ids of the columns that hold hashes, as a JSON list; tables of earlier versions lack it."""
 CONTROL_EVENTS = "frazil.schema-events"
 """Table property: the column changes from a stream's control records, oldest first: `[add, name, type]`, `[rename, old, new]`, `[type, name, old, new]`."""
 _FORMER = {AUTO_COLUMNS: "frazil.learnt", CONTROL_EVENTS: "frazil.told"}

@@ -126,9 +126,10 @@ def records(table: Table | None) -> list[dict[str, Any]]:
     """Return the present state of each row in the quarantine: the columns `quarantine_columns.STATE`."""
     if table is None:
         return []
-    rows = table.scan(selected_fields=STATE).to_arrow().to_pylist()
+    there = tuple(c for c in STATE if c in table.schema().column_names)  # an older version has no `target`
+    rows = [dict.fromkeys(STATE) | r for r in table.scan(selected_fields=there).to_arrow().to_pylist()]
     rows.sort(key=lambda r: (r["sequence"], r["changed_at"]))
-    return list({(r["table_name"], r["id"]): r for r in rows}.values())
+    return list({(r["table_name"], r["target"], r["id"]): r for r in rows}.values())
 
 
 def sizes(table: Table) -> dict[str, int]:
@@ -147,8 +148,9 @@ def commits(table: Table, since: float) -> list[tuple[int, dict[str, str]]]:
 
 @_as_catalog_error()
 def tells_of(table: Table, column: str) -> set[str]:
-    """Return the names of the tables that a table of `OPS` has rows about."""
-    return set(table.scan(selected_fields=(column,)).to_arrow()[column].to_pylist())
+    """Return the names of the tables that a table of `OPS` has rows about: those of the lake, where it knows them."""
+    rows = table.scan(selected_fields=[c for c in ("target", column) if c in table.schema().column_names]).to_arrow()
+    return {r.get("target") or r[column] for r in rows.to_pylist()}
 
 
 @_as_catalog_error()

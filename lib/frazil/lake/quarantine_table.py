@@ -60,6 +60,8 @@ def create(spark: SparkSession, name: str) -> None:
             columns = ", ".join(f"{identifier(c)} {kind}" for c, kind in RECORD.items())
             properties = "'commit.retry.num-retries' = '20', 'write.metadata.delete-after-commit.enabled' = 'true'"
             spark.sql(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg TBLPROPERTIES ({properties})")
+        if "target" not in spark.table(name).columns:  # an older version made it
+            spark.sql(f"ALTER TABLE {name} ADD COLUMNS (target string)")
         table = jvm.load_table(spark, name)
         if table.currentSnapshot() is None:
             table.newAppend().commit()
@@ -245,51 +247,63 @@ def now() -> Column:
     return F.expr(f"timestamp_micros({uncompiled_integer(literal(str(round(time.time() * 1e6))), 'path')})")
 
 
-def newest(records: DataFrame) -> DataFrame:
-    """Return the current record of each id."""
+def newest(spark: SparkSession, name: str, of: str = "true") -> DataFrame:
+    """Return the current record of each id among those `of` a table; `began` is the `sequence` of its batch."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    last = Window.partitionBy("table_name", "id").orderBy(F.desc("sequence"), F.desc("changed_at"))
-    return records.withColumn("nth", F.row_number().over(last)).where("nth = 1").drop("nth")
+    records = spark.table(name)
+    if "target" not in records.columns:
+        records = records.withColumn("target", F.lit(None).cast("string"))
+    same, once = (Window.partitionBy("table_name", "target", "id", *more) for more in ([], ["batch"]))
+    last = F.row_number().over(same.orderBy(F.desc("sequence"), F.desc("changed_at")))
+    both = records.where(of).withColumns({"began": F.min("sequence").over(once), "nth": last})
+    return both.where("nth = 1").drop("nth")
 
 
-def waiting(spark: SparkSession, name: str, source: str) -> DataFrame:
-    """Return the records of a source table's rows that still wait."""
-    rows = newest(spark.table(name).where(f"table_name = {literal(source)}"))
-    return rows.where(f"status in {OPEN}")
+def of_table(spec: TableSpec) -> str:
+    """Return the SQL that finds the records of a table; older ones do not name the lake's."""
+    target = literal(spec.target)
+    return f"(table_name = {literal(spec.source)} and coalesce(target, {target}) = {target})"
+
+
+def waiting(spark: SparkSession, name: str, spec: TableSpec) -> DataFrame:
+    """Return the records of a table's rows that still wait."""
+    return newest(spark, name, of_table(spec)).where(f"status in {OPEN}")
 
 
 def records(spark: SparkSession, name: str) -> list[dict[str, Any]]:
     """Return the present state of each row, like `pyiceberg_catalog.records`, but through Spark."""
     if not spark.catalog.tableExists(name):
         return []
-    return [r.asDict() for r in newest(spark.table(name)).select(*STATE).collect()]
+    return [r.asDict() for r in newest(spark, name).select(*STATE).collect()]
 
 
 def unreadable(spark: SparkSession, name: str) -> DataFrame:
     """Return the records of messages that name no table and were not discarded."""
-    return newest(spark.table(name).where("table_name is null")).where(f"status = '{UNREADABLE}'")
+    return newest(spark, name, "table_name is null").where(f"status = '{UNREADABLE}'")
 
 
-def forget(spark: SparkSession, name: str, source: str, first: int, last: int) -> None:
+def forget(spark: SparkSession, name: str, spec: TableSpec, first: int, last: int) -> None:
     """Remove the records of batches that a rollback of their table undid, by their `sequence`."""
-    spark.sql(f"DELETE FROM {name} WHERE table_name = {literal(source)} AND sequence BETWEEN {first} AND {last}")
+    create(spark, name)
+    spark.sql(f"DELETE FROM {name} WHERE {of_table(spec)} AND sequence BETWEEN {first} AND {last}")
 
 
 def ended(spark: SparkSession, name: str, days: float) -> DataFrame:
-    """Return the rows (`table_name`, `id`) that were replayed, discarded or became obsolete more than `days` ago."""
+    """Return the rows (`table_name`, `target`, `id`) that were replayed, discarded or became obsolete more than `days` ago."""
     old = f"changed_at < current_timestamp() - make_interval(0, 0, 0, 0, 0, 0, {days * 86_400:.0f})"
-    return newest(spark.table(name)).where(f"status not in {OPEN} and {old}").select("table_name", "id")
+    return newest(spark, name).where(f"status not in {OPEN} and {old}").select("table_name", "target", "id")
 
 
-def purge(spark: SparkSession, name: str, source: str, days: float) -> int:
-    """Remove all records of a source table's rows that `ended` returns; return the number of these rows."""
-    of = f"table_name = {literal(source)}"
+def purge(spark: SparkSession, name: str, spec: TableSpec, days: float) -> int:
+    """Remove all records of a table's rows that `ended` returns; return the number of these rows."""
+    of = of_table(spec)
     rows = ended(spark, name, days).where(of).persist()
     try:
         with as_view(spark, rows) as view:
             if count := rows.count():
+                create(spark, name)
                 _repeated(lambda: spark.sql(f"DELETE FROM {name} WHERE {of} AND id IN (SELECT id FROM {view})"))
             return count
     finally:
@@ -298,8 +312,8 @@ def purge(spark: SparkSession, name: str, source: str, days: float) -> int:
 
 NO_PLACE = "cast(null as struct<phase: bigint, object: string, row_no: string>)"
 """The `place` of records whose batch is complete."""
-RECORD_PLACE = "struct(r.sequence as phase, r.object as object, lpad(r.row_no, 60, '0') as row_no)"
-"""The SQL of the place of a record `r` among the records of all batches."""
+RECORD_PLACE = "struct(r.began as phase, r.object as object, lpad(r.row_no, 60, '0') as row_no)"
+"""The SQL of the place of a record `r` among the records of all batches. Its `sequence` may be of a later batch."""
 APPLY, UNCLEAR = "apply", "unclear"
 
 

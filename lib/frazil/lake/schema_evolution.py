@@ -78,6 +78,7 @@ class TableColumns:
     first: frozenset[int] = frozenset()
     earlier: frozenset[str] = frozenset()
     laid_out_by: frozenset[int] = frozenset()
+    masked: frozenset[int] | None = None
     auto_columns: tuple[str, ...] = ()
     events: tuple[tuple[str, ...], ...] = ()
 
@@ -94,6 +95,7 @@ def columns_in_metadata(spark: SparkSession, name: str, schemas: tuple[str, int,
         frozenset(f.id for f in ever[min(ever)]),
         frozenset(f.name for schema in ever.values() for f in schema),
         frozenset(jvm_schema.laid_out_by(spark, table)),
+        frozenset(json.loads(masked)) if (masked := table.properties().get(jvm_schema.MASKED)) else None,
         tuple(jvm_schema.auto_columns(table)),
         tuple(tuple(t) for t in jvm_schema.control_events(table)),
     )
@@ -152,10 +154,16 @@ def steps_to(
     `auto_columns` are columns that files carry and the policy adds. Raise SchemaError for changes that no policy allows.
     """
     have = {f.name: f for f in table.fields if not (spec.policy == "append" and f.name in OPERATION_COLUMNS)}
+    if spec.policy == "append" and not {*OPERATION_COLUMNS} <= {f.name for f in table.fields}:
+        raise SchemaError(
+            f"{spec.source}: {spec.file} says without_key: append, and the lake's table has no columns {', '.join(OPERATION_COLUMNS)}",
+            "write without_key as it was when the table was made, or drop it and load it again",
+        )
     steps, columns, taken = [], [], {}
     wanted = {c.name for c in spec.columns}
+    renamed = _pending_renames(spec, have)
     for c in (*spec.columns, *(n for n in auto_columns if n.name not in wanted)):
-        f = _found(c, have, wanted)
+        f = have.get(renamed.get(c.name) or (c.name if c.name not in renamed.values() else ""))
         after = columns[-1].name if columns else ""
         if f is None:
             steps.append(SchemaChange("add", c.name, (lake_type(c), c.comment, after)))
@@ -164,7 +172,7 @@ def steps_to(
         taken[f.name] = c
         if f.name != c.name:
             steps.append(SchemaChange("rename", f.name, (c.name,)))
-        kind, kept = _retyped(f, c, spec, promotes)
+        kind, kept = _retyped(f, c, spec, promotes, table.masked)
         if kind == "beside":
             steps += [
                 SchemaChange("rename", f.name, (_name_of_old_column(c.name, f.type),)),
@@ -186,25 +194,35 @@ def steps_to(
     return steps, spec if same else replace(spec, columns=tuple(columns), all_columns=spec.file_columns)
 
 
-def _found(c: Column, have: dict[str, Field], wanted: set[str]) -> Field | None:
-    """Return the table's column that matches this one, by its name or by an earlier name."""
-    return next((have[n] for n in (c.name, *c.renamed_from) if n in have and (n == c.name or n not in wanted)), None)
+def _pending_renames(spec: TableSpec, have: Collection[str]) -> dict[str, str]:
+    """Return the columns that the table has under an earlier name, with that name: another column may have it from now on."""
+    earlier = {c.name: [n for n in c.renamed_from if n in have] for c in spec.columns if c.name not in have}
+    return {name: names[0] for name, names in earlier.items() if names}
 
 
-def _retyped(f: Field, c: Column, spec: TableSpec, promotes: Callable[[str, str], bool]) -> tuple[str, Column]:
-    """Return the step that a column's type needs (none, `widen`, `beside`), and the column as it is read after it."""
+def _retyped(
+    f: Field, c: Column, spec: TableSpec, promotes: Callable[[str, str], bool], masked: frozenset[int] | None
+) -> tuple[str, Column]:
+    """Return the step that a column's type needs (none, `widen`, `beside`), and the column as it is read after it.
+
+    `masked` are the ids of the columns that hold hashes; None: not known.
+    """
     kind = lake_type(c)
-    if f.type == kind:
+    other = masked is not None and f.type == kind and bool(c.mask) != (f.id in masked)
+    if f.type == kind and not other:
         return "", c
-    if promotes(f.type, kind):
+    if not other and promotes(f.type, kind):
         return "widen", c
-    if not c.mask and promotes(kind, f.type):  # the lake's type is already wider, and stays
+    if not other and not c.mask and promotes(kind, f.type):  # the lake's type is already wider, and stays
         return "", replace(c, lake=f.type)
     if spec.changes.type == "beside" and c.name not in spec.key:
         return "beside", c
+    why = f"is {f.type} in the lake and {c.type} ({kind}) in {spec.file}: no promotion leads there"
+    if other:
+        why = f"is {'' if c.mask else 'not '}masked in {spec.file}, and the lake's rows are {'not' if c.mask else 'masked'}"
     raise SchemaError(
-        f"{spec.source}: column '{c.name}' is {f.type} in the lake and {c.type} ({kind}) in {spec.file}: no promotion leads there",
-        "correct the type, or drop the table and load it again"
+        f"{spec.source}: column '{c.name}' {why}",
+        f"correct the {'mask' if other else 'type'}, or drop the table and load it again"
         + ("" if c.name in spec.key else ", or keep it and add a column of the new type: changes: {type: beside}"),
     )
 
@@ -257,6 +275,7 @@ def evolve(
     steps: list[SchemaChange],
     auto_columns: tuple[Column, ...] = (),
     events: tuple[tuple[str, ...], ...] = (),
+    masked: Collection[str] = (),
 ) -> None:
     """Commit the steps: first the renames alone, as another column may take the old name; then all others in one commit.
 
@@ -274,12 +293,18 @@ def evolve(
             if moved_columns(known, jvm_schema.ids(spark, table)):  # by another writer: the recorded ids stay
                 noted = partial(lambda notes, now: notes, notes)
             else:
-                noted = partial(_noted, notes, known, [s.name for s in part if s.kind == "add"])
+                marks = table.properties().get(jvm_schema.MASKED)
+                noted = partial(_noted, notes, (known, marks), [s.name for s in part if s.kind == "add"], masked)
             jvm_schema.change(spark, table, [(s.kind, s.name, *s.more) for s in part], noted)
             events = ()
     spark.sql(f"REFRESH TABLE {name}")
 
 
-def _noted(notes: dict[str, str], known: str | None, added: list[str], now: dict[str, int]) -> dict[str, str]:
-    """Return a schema change's properties, with the present field ids of the columns."""
-    return {**notes, COLUMNS: to_record(known, now, added)}
+def _noted(
+    notes: dict[str, str], known: tuple[str | None, ...], added: list[str], masked: Collection[str], now: dict[str, int]
+) -> dict[str, str]:
+    """Return a schema change's properties, with the present field ids of the columns, and of those that are masked."""
+    columns, marks = known
+    new = [now[n] for n in added if n in masked]
+    marked = {jvm_schema.MASKED: json.dumps([*json.loads(marks), *new])} if marks and new else {}
+    return {**notes, COLUMNS: to_record(columns, now, added), **marked}

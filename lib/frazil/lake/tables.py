@@ -6,6 +6,7 @@ A table that was rolled back below its position stops, as further batches would 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -90,7 +91,9 @@ def create_table(
     if table.currentSnapshot() is None:
         jvm_schema.ascii_partitions(spark, table)
         first = (position or Position()).to_json
-        jvm.start_position(table, jvm.Stamp(first, {COLUMNS: columns_of(spark, table)}))
+        masked = [i for n, i in jvm_schema.ids(spark, table).items() if n in spec.names and spec.column(n).mask]
+        own = {COLUMNS: columns_of(spark, table), jvm_schema.MASKED: json.dumps(masked)}
+        jvm.start_position(table, jvm.Stamp(first, own))
     elif POSITION not in table.properties():
         require_position(table, name)
         raise TableError(
@@ -115,7 +118,8 @@ def _columns(spec: TableSpec) -> str:
 
 def form_of(spec: TableSpec, version: int) -> str:
     """Return a digest of everything that a new table gets from its spec."""
-    form = (_columns(spec), spec.partition, spec.sort, spec.key, spec.comment, spec.source, version)
+    masked = [c.name for c in spec.columns if c.mask]
+    form = (_columns(spec), spec.partition, spec.sort, spec.key, spec.comment, spec.source, version, *masked)
     return hashlib.sha256(repr(form).encode()).hexdigest()[:16]
 
 
