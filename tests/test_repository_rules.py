@@ -280,5 +280,5 @@ MOST_LINES, MOST_PARAMETERS = 38_500, 90
 def test_the_library_does_not_grow():
     lines = sum(len(module.read_text().splitlines()) for module in MODULES)
     names = {f.name for cls in settings.NOTEBOOKS.values() for f in dataclasses.fields(cls)}
-    assert lines <= MOST_LINES
+    assert lines <= MOST_LINES, "take out as many lines as you add, then lower MOST_LINES"
     assert len(names) <= MOST_PARAMETERS

@@ -13,7 +13,8 @@ from dataclasses import replace
 import pytest
 
 import ddl
-from frazil.config.columns import Changes, PastLayout
+from frazil.config.columns import PastLayout
+from frazil.config.policies import SchemaPolicy
 from frazil.config.settings import CdcMergeSettings, FullLoadSettings, SetupSettings
 from frazil.config.source_database import Connection
 from frazil.config.spec import TableSpec
@@ -31,7 +32,7 @@ TABLE = "create table {t} (id int primary key, v varchar(20), n int, d numeric(6
 ROWS = "insert into {t} values (1, 'a', 10, 1.5), (2, 'b', 20, 2.5), (3, 'c', 30, 3.5)"
 BEFORE = "update {t} set v = 'A' where id = 1; insert into {t} values (4, 'd', 40, 4.5)"
 RULES = {"rules": [{"rule-type": "selection", "rule-action": "include", "rule-id": "1", "rule-name": "1", "object-locator": {"schema-name": "s", "table-name": "%"}}]}  # fmt: skip
-POLICIES = Changes("refuse", "keep", "beside")
+POLICIES = SchemaPolicy("refuse", "keep", "beside")
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +116,9 @@ class Written:
 
     def spec_before(self, case):
         of = self.was[f"s.{case.table}"]
-        return TableSpec(of.source, f"{self.space}.{case.table}", of.key, of.columns, changes=Changes().over(Changes()))
+        return TableSpec(
+            of.source, f"{self.space}.{case.table}", of.key, of.columns, changes=SchemaPolicy().over(SchemaPolicy())
+        )
 
     def spec_declared(self, case):
         """What a user writes after the change: the source's columns, policies, and for files without names the cut-over."""

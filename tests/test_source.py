@@ -12,7 +12,8 @@ import pytest
 
 from frazil.cli import main
 from frazil.config import source_database
-from frazil.config.columns import TYPES, Changes, Column
+from frazil.config.columns import TYPES, Column
+from frazil.config.policies import SchemaPolicy
 from frazil.config.settings import resolve
 from frazil.config.source_database import Connection, SourceDatabaseError, engine_of, source_connection
 from frazil.config.spec import TableSpec, load_specs
@@ -187,7 +188,7 @@ def test_the_sources_primary_key_is_the_specs_or_is_declared_not_to_matter():
         SchemaError, match=r"(?s)a.t: the source's primary key is \(id, name\), and \(id\) in .*key: keep"
     ):
         schema_evolution.require_source_key(SPEC, ("id", "name"), "a.t")
-    schema_evolution.require_source_key(replace(SPEC, changes=Changes(key="keep")), ("id", "name"), "a.t")
+    schema_evolution.require_source_key(replace(SPEC, changes=SchemaPolicy(key="keep")), ("id", "name"), "a.t")
     schema_evolution.require_source_key(replace(SPEC, key=(), without_key="append"), ("id",), "a.t")
 
 

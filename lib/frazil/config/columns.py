@@ -1,4 +1,4 @@
-"""A column of a table spec: its DMS type and its type in the lake. Also what a spec says of changes and earlier layouts."""
+"""A column of a table spec: its DMS type and its type in the lake. Also what a spec says of earlier layouts."""
 
 from __future__ import annotations
 
@@ -127,30 +127,6 @@ def _is_wider(column: Column) -> bool:
         return bool(found)
     (p, s), (wide, scale) = column.arguments, (int(found[1]), int(found[2]))
     return wide <= 38 and scale >= s and wide - scale >= p - s
-
-
-POLICIES = {
-    "new": ("refuse", "add", "ignore"), "gone": ("refuse", "keep", "drop"), "type": ("refuse", "beside"), "key": ("refuse", "keep"),
-}  # fmt: skip
-"""The allowed values of each policy, the default first."""
-WITHOUT_KEY = ("refuse", "append", "multiset")
-"""Policies for a table without a key: take no rows; append every change; keep the source's rows, including duplicates."""
-ON_BAD_ROWS = ("stop", "quarantine")
-"""What a bad row does: stop its table, or move to the quarantine while the good rows of its batch are applied."""
-
-
-@dataclass(frozen=True)
-class Changes:
-    """The policies for columns that change (`spec_entries.ChangesEntries` describes them). Empty: not set."""
-
-    new: str = ""
-    gone: str = ""
-    type: str = ""
-    key: str = ""
-
-    def over(self, default: Changes) -> Changes:
-        """Fill empty policies from `default`, then with the first value of each policy."""
-        return Changes(*(getattr(self, n) or getattr(default, n) or known[0] for n, known in POLICIES.items()))
 
 
 @dataclass(frozen=True)

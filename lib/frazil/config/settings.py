@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from frazil.config import cell_parameters, environment_file, redaction
-from frazil.config.columns import ON_BAD_ROWS, POLICIES, WITHOUT_KEY
 from frazil.config.environment_file import RENAMED, RETIRED, ParameterError, earlier_names, up_to_date
+from frazil.config.policies import ON_BAD_ROWS, POLICIES, WITHOUT_KEY
 
 cell_parameters.follow()  # the cell of parameters runs after the one that imports this module
 

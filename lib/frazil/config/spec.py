@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-from frazil.config.columns import Changes, Column, PastLayout, SpecError
+from frazil.config.columns import Column, PastLayout, SpecError
+from frazil.config.policies import SchemaPolicy
 
 RESERVED = {
     "_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number",
@@ -35,7 +36,7 @@ class TableSpec:
     partition: tuple[str, ...] = ()
     sort: tuple[str, ...] = ()
     without_key: str = "refuse"
-    changes: Changes = Changes("refuse", "refuse", "refuse")
+    changes: SchemaPolicy = SchemaPolicy("refuse", "refuse", "refuse")
     layouts: tuple[PastLayout, ...] = ()
     optional: tuple[str, ...] = ()
     """Columns that some files of a batch lack: their rows keep the stored values. Found in the files, not declared."""
@@ -63,7 +64,7 @@ class TableSpec:
 
     @property
     def policy(self) -> str:
-        """How changes find their row: `key`, or the declared policy for a table without one (`columns.WITHOUT_KEY`)."""
+        """How changes find their row: `key`, or the declared policy for a table without one (`policies.WITHOUT_KEY`)."""
         return "key" if self.key else self.without_key
 
     @property
@@ -153,7 +154,7 @@ def parse_spec(raw: dict, where: str = "<memory>") -> TableSpec:
         all_columns=columns if kept != columns else (),
         partition=table.partition_sql(),
         sort=table.sort_sql(),
-        changes=Changes(**dict(table.changes)),
+        changes=SchemaPolicy(**dict(table.changes)),
         layouts=tuple(past.layout() for past in table.layouts),
     )
     return replace(spec, problem=name_problem(spec))

@@ -7,17 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
-from frazil.config.columns import (
-    ON_BAD_ROWS,
-    POLICIES,
-    TYPES,
-    WITHOUT_KEY,
-    Column,
-    PastLayout,
-    SpecError,
-    require_fit,
-    require_type,
-)
+from frazil.config.columns import TYPES, Column, PastLayout, SpecError, require_fit, require_type
+from frazil.config.policies import ON_BAD_ROWS, POLICIES, WITHOUT_KEY
 from frazil.config.sql import identifier
 from frazil.config.validation import Entries, Flag, Name, Number, Real, Text, in_any_case
 from frazil.errors import nearest

@@ -16,8 +16,8 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
 from frazil.config import private_files, redaction
-from frazil.config.columns import Changes
 from frazil.config.lake_types import OPERATION_COLUMNS
+from frazil.config.policies import SchemaPolicy
 from frazil.config.query_engines import format_version, name_of
 from frazil.config.settings import CdcMergeSettings, ParameterError, Settings
 from frazil.config.spark_session import get_spark, missing_python, require_catalog, without_python
@@ -125,7 +125,7 @@ class Workbook:
         rules = read_mappings(settings.path("mappings") if settings.mappings else None)
         self.mappings: Mappings = with_origins(everything.values(), rules)
         everything = _held_together(everything, self.mappings)
-        default = Changes(**settings.changes)
+        default = SchemaPolicy(**settings.changes)
         self.specs: dict[str, TableSpec] = {
             n: replace(everything[n], changes=everything[n].changes.over(default))
             for n in settings.tables or everything
@@ -149,7 +149,7 @@ class Workbook:
 
     def add(self, spec: TableSpec) -> None:
         """Add a table whose spec was just written."""
-        self.specs[spec.source] = replace(spec, changes=Changes(**self.settings.changes))
+        self.specs[spec.source] = replace(spec, changes=SchemaPolicy(**self.settings.changes))
         self.every[spec.source] = spec
         self.known.add(self.mappings.target_name(spec))
 
