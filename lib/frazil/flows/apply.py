@@ -303,8 +303,8 @@ class _Applying:
             raise SourceError(
                 f"{self.spec.source}: changes are out of DMS's own sequence, and files are named in an hour that {partition.timezone} repeats: "
                 f"{named(repeated)}",
-                "move those that DMS wrote in the second of the two hours away, and all later ones; run 02_cdc_merge, move them back, and run it "
-                "with late_files=after; nothing of this batch was applied",
+                "put those that DMS wrote in the second of the two hours, and all later files, into another folder; run 02_cdc_merge, put them back, "
+                "and run it with late_files=after; nothing of this batch was applied",
             )
 
     def _commit_collapsed(self, found: Collapsed, lane: str, why: str) -> tuple[dict[str, int], dict[str, float]]:

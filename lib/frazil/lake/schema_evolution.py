@@ -208,22 +208,25 @@ def _retyped(
     `masked` are the ids of the columns that hold hashes; None: not known.
     """
     kind = lake_type(c)
-    other = masked is not None and f.type == kind and bool(c.mask) != (f.id in masked)
-    if f.type == kind and not other:
+    masks_differ = masked is not None and f.type == kind and bool(c.mask) != (f.id in masked)
+    if f.type == kind and not masks_differ:
         return "", c
-    if not other and promotes(f.type, kind):
+    if not masks_differ and promotes(f.type, kind):
         return "widen", c
-    if not other and not c.mask and promotes(kind, f.type):  # the lake's type is already wider, and stays
+    if not masks_differ and not c.mask and promotes(kind, f.type):  # the lake's type is already wider, and stays
         return "", replace(c, lake=f.type)
     if spec.changes.type == "beside" and c.name not in spec.key:
         return "beside", c
-    why = f"is {f.type} in the lake and {c.type} ({kind}) in {spec.file}: no promotion leads there"
-    if other:
-        why = f"is {'' if c.mask else 'not '}masked in {spec.file}, and the lake's rows are {'not' if c.mask else 'masked'}"
+    beside = "" if c.name in spec.key else ", or keep it and add a new column: changes: {type: beside}"
+    if masks_differ:
+        here, there = ("", "not ") if c.mask else ("not ", "")
+        raise SchemaError(
+            f"{spec.source}: column '{c.name}' is {here}masked in {spec.file}, and the lake's rows are {there}masked",
+            f"correct the mask, or drop the table and load it again{beside}",
+        )
     raise SchemaError(
-        f"{spec.source}: column '{c.name}' {why}",
-        f"correct the {'mask' if other else 'type'}, or drop the table and load it again"
-        + ("" if c.name in spec.key else ", or keep it and add a column of the new type: changes: {type: beside}"),
+        f"{spec.source}: column '{c.name}' is {f.type} in the lake and {c.type} ({kind}) in {spec.file}: no promotion leads there",
+        f"correct the type, or drop the table and load it again{beside}",
     )
 
 
