@@ -180,17 +180,21 @@ def test_one_failure_cancels_the_other_groups_and_leaves_no_file(table, monkeypa
 
 @only_v3
 def test_a_group_that_others_hold_up_is_given_up_and_the_others_commit(table, monkeypatch):
-    name, taken = table.name("t"), []
+    name, taken = table.name("t"), threading.Event()
+
+    def others_wait(number):
+        if number > 1:  # else one commits while the statement below runs, which then fails
+            taken.wait(PATIENCE_S)
 
     def gone(number):
         if number == 1:  # another compaction replaces the first group's files while it is written
-            taken.append(number)
             table.spark.sql(f"delete from {name} where id < 10")
             table.call("rewrite_data_files", "t", ", where => 'id < 50', options => map('rewrite-all', 'true')")
+            taken.set()
 
-    around_writes(monkeypatch, after=gone)
+    around_writes(monkeypatch, others_wait, gone)
     done = compact(table)
-    assert taken and done["given_up"] == 1 and done["file_groups"] == 3
+    assert taken.is_set() and done["given_up"] == 1 and done["file_groups"] == 3
     assert rows_of(table) == [(i, "old") for i in sorted(range(10, 400), key=lambda i: repr((i, "old")))]
 
 
