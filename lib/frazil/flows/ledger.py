@@ -42,6 +42,7 @@ _ACTIONS = (
 SERVED_DAYS = 30
 """Days for which `served` keeps rows."""
 VERSIONED, VERSION = "frazil.ledger", 1
+"""Raise the version if an older Frazil must not write to the tables. A new column needs none: it is added when it is missing."""
 _one_at_a_time = threading.Lock()
 
 
@@ -64,19 +65,24 @@ def _there(book: Workbook, which: str) -> str | None:
 
 
 def _open(book: Workbook, which: str, columns: str) -> str:
-    """Return the name of a ledger table; create it if it is missing, and add columns that an older version lacks."""
+    """Return the name of a ledger table; create it if it is missing, and add the columns that it lacks."""
     name = book.ops(which)
     version = f"TBLPROPERTIES ('{VERSIONED}' = '{VERSION}')"
     if not _there(book, which):
         create_namespaces(book.spark, [name])
         book.spark.sql(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg {version}")
-    elif jvm.load_table(book.spark, name).properties().get(VERSIONED) != str(VERSION):
-        has = set(book.spark.table(name).columns)
-        lacks = [c for c in re.split(r", (?=\w+ )", columns) if c.split()[0] not in has]
-        if lacks:
-            book.spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({', '.join(lacks)})")
+        return name
+    table = jvm.load_table(book.spark, name)
+    if lacks := [c for c in _each(columns) if table.schema().findField(c.split()[0]) is None]:
+        book.spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({', '.join(lacks)})")
+    if table.properties().get(VERSIONED) != str(VERSION):
         book.spark.sql(f"ALTER TABLE {name} SET {version}")
     return name
+
+
+def _each(columns: str) -> list[str]:
+    """Return each column, with its type, of a list in SQL."""
+    return re.split(r", (?=\w+ )", columns)
 
 
 def _write(book: Workbook, which: str, columns: str, rows: DataFrame, on: list[str]) -> None:
@@ -85,9 +91,13 @@ def _write(book: Workbook, which: str, columns: str, rows: DataFrame, on: list[s
         name = _open(book, which, columns)
         view = f"frazil_ledger_{which}"
         rows.createOrReplaceTempView(view)
-        change = "WHEN MATCHED THEN UPDATE SET * " if which == "maintenance" else ""
+        # Columns by name: a newer Frazil may have added others, which stay null.
+        own, values = ", ".join(rows.columns), ", ".join(f"r.{c}" for c in rows.columns)
+        sets = ", ".join(f"l.{c} = r.{c}" for c in rows.columns)
+        change = f"WHEN MATCHED THEN UPDATE SET {sets} " if which == "maintenance" else ""
         same = " AND ".join(f"l.{c} = r.{c}" for c in on)
-        statement = f"MERGE INTO {name} l USING {view} r ON {same} {change}WHEN NOT MATCHED THEN INSERT *"
+        insert = f"WHEN NOT MATCHED THEN INSERT ({own}) VALUES ({values})"
+        statement = f"MERGE INTO {name} l USING {view} r ON {same} {change}{insert}"
         until_committed(lambda: book.spark.sql(statement))  # by id, so a second time changes nothing
 
 
@@ -137,9 +147,10 @@ def action(book: Workbook, mark: str, name: str, what: str, why: str) -> Iterato
 
     def put(status: str, ended: float | None) -> None:
         row = [(mark, name, what, why, status, began, ended, json.dumps(facts))]
-        columns = "id string, name string, action string, why string, status string, began double, ended double, counts string"
-        rows = frame(book.spark, row, columns)
-        times = {c: F.col(c).cast("timestamp") for c in ("began", "ended")}
+        rows = frame(book.spark, row, _ACTIONS.replace(" timestamp", " double"))
+        times = {
+            c.split()[0]: F.col(c.split()[0]).cast("timestamp") for c in _each(_ACTIONS) if c.endswith(" timestamp")
+        }
         _write(book, "maintenance", _ACTIONS, rows.withColumns(times), ["id"])
 
     put("started", None)
@@ -238,7 +249,8 @@ def _every_commit(book: Workbook) -> DataFrame:
         raise TableError("none of the tables exists", "run 00_setup first")
     if kept := _there(book, "commits"):
         names = [book.name(spec) for spec in book.specs.values()]
-        found = found.unionAll(book.spark.table(kept).where(F.col("name").isin(names)))
+        recorded = book.spark.table(kept).where(F.col("name").isin(names))
+        found = found.unionByName(recorded, allowMissingColumns=True)
     return found.dropDuplicates(["name", "snapshot_id"])
 
 
