@@ -20,7 +20,14 @@ from frazil.engine.load_files import write_plan
 from frazil.engine.row_form import RowForm
 from frazil.engine.write_rows import WritePlan, new_writer
 from frazil.lake import jvm, jvm_data_files, jvm_row_delta
-from frazil.lake.commit import Commit, Facts, MismatchError, commit_of, once, require_same_position
+from frazil.lake.commit import (
+    Commit,
+    CommitMetadata,
+    MismatchError,
+    commit_exactly_once,
+    commit_of,
+    require_same_position,
+)
 from frazil.lake.data_file_writer import LAST_UPDATED, ROW_ID
 from frazil.lake.key_scan import FoundRows, ScannedTable, find_rows, found_rows
 from frazil.lake.row_delta_files import by_file, deleted_rows, write_deletes
@@ -38,7 +45,7 @@ MOST_FOUND = 1_000_000
 
 
 def commit_by_scan(
-    spark: SparkSession, state: tuple[str, TableState], spec: TableSpec, found: Collapsed, facts: Facts
+    spark: SparkSession, state: tuple[str, TableState], spec: TableSpec, found: Collapsed, metadata: CommitMetadata
 ) -> Commit:
     """Commit a collapsed batch to a table, in one swap with its position; `state` is the table's name and state.
 
@@ -62,11 +69,11 @@ def commit_by_scan(
             deleted = delta.delete()
             if deleted.digest != digest:  # another writer may have moved rows to other keys
                 written, digest = [*chain.from_iterable(delta.write())], deleted.digest
-            return _commit(delta.target, deleted, written, facts)
+            return _commit(delta.target, deleted, written, metadata)
         finally:
             delta.release()
 
-    return once(spark, name, base, facts.position.batch, attempt)
+    return commit_exactly_once(spark, name, base, metadata.position.batch, attempt)
 
 
 class _Target:
@@ -163,7 +170,7 @@ def _delta_of(target: _Target, found: Collapsed) -> _InDriver | _InTasks:
     return _InTasks(target, found)
 
 
-def _commit(target: _Target, deleted: Deleted, written: list[dict[str, Any]], facts: Facts) -> Commit:
+def _commit(target: _Target, deleted: Deleted, written: list[dict[str, Any]], metadata: CommitMetadata) -> Commit:
     """Commit new rows and deletes; raise MismatchError if the table would not have the expected rows."""
     spark, table, name = target.spark, target.table, target.name
     replaced = [d for path in deleted.entries for d in target.plan[path].own]
@@ -174,11 +181,11 @@ def _commit(target: _Target, deleted: Deleted, written: list[dict[str, Any]], fa
             problem = f"{name} would have {live_rows(head):,} rows instead of {live:,}"
             raise MismatchError(problem, "look for rows with the same key")
 
-    facts.before_commit()
+    metadata.before_commit()
     new = jvm_data_files.from_json(spark, table, written)
     delta = jvm_row_delta.Delta(new, list(deleted.entries.values()), replaced, list(deleted.entries))
-    head = jvm_row_delta.commit(spark, table, target.snapshot.snapshotId(), delta, facts.stamp, check)
-    return commit_of(spark, head, facts.position.batch)
+    head = jvm_row_delta.commit(spark, table, target.snapshot.snapshotId(), delta, metadata.of_swap, check)
+    return commit_of(spark, head, metadata.position.batch)
 
 
 def _kept_row_ids(found: FoundRows, batch: DriverBatch | KeptBatch) -> KeptIds:

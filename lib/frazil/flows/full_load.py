@@ -90,8 +90,8 @@ def run(book: Workbook) -> list[TableResult]:
             position = after_load(base.position, there, commit.new_batch())
             kept = Update(jvm.load_table(book.spark, book.name(spec)), base.record, position.batch, there.changes)
             kept.load(position.last, there, {}, replay=False)
-            facts = commit.Facts(position, {"frazil.kind": "load"}, kept.properties)
-            commit.commit_batch(book.spark, book.name(spec), base, facts, lambda branch, summary: None)
+            metadata = commit.CommitMetadata(position, {"frazil.kind": "load"}, kept.properties)
+            commit.commit_batch(book.spark, book.name(spec), base, metadata, lambda branch, summary: None)
             if there.changes:
                 note = "no load files, but change files: counts as empty when DMS loaded it"
                 return TableResult(spec.source, "loaded", note)
@@ -210,9 +210,9 @@ class _Load:
         table, files = jvm.load_table(book.spark, self.name), (*there.loads, *there.changes)
         awaited = base.record.awaited if replay else ()
         kept = Update(table, base.record, self.position.batch, files, awaited)
-        facts, bad = commit.Facts(self.position, self._summary(), applied), written.tally.bad
+        metadata, bad = commit.CommitMetadata(self.position, self._summary(), applied), written.tally.bad
         of_batch = OfBatch(bad, written.files, is_load=True)
-        with quarantine.quarantined_with_commit(book, spec, base, facts, of_batch) as with_quarantine:
+        with quarantine.quarantined_with_commit(book, spec, base, metadata, of_batch) as with_quarantine:
             done = commit.commit_batch(book.spark, self.name, base, with_quarantine, write)
         kept.done()
         word = {"load": "loaded", "reload": "reloaded", "replay": "replayed"}[self.action]

@@ -18,7 +18,7 @@ from frazil.engine.read_files import FileToRead, PartitionRead
 from frazil.errors import many
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
-from frazil.lake.commit import Facts, kept_under_way
+from frazil.lake.commit import CommitMetadata, kept_under_way
 from frazil.lake.quarantine_columns import LATER, OBSOLETE, OPEN
 from frazil.lake.tables import TableState, read_table_state
 
@@ -146,18 +146,18 @@ class OfBatch:
 
 @contextmanager
 def quarantined_with_commit(
-    book: Workbook, spec: TableSpec, base: TableState, facts: Facts, of: OfBatch
-) -> Iterator[Facts]:
-    """Quarantine rows in step with the batch that the block commits, with the facts that it is given.
+    book: Workbook, spec: TableSpec, base: TableState, metadata: CommitMetadata, of: OfBatch
+) -> Iterator[CommitMetadata]:
+    """Quarantine rows in step with the batch that the block commits, with the metadata that it is given.
 
     The rows are staged in a separate thread while the block writes the batch. Its commit waits until they are staged.
     """
     from pyspark.sql import DataFrame, Observation
     from pyspark.sql import functions as F
 
-    batch, old, bad = facts.position.batch, still_waiting(book, spec, base), of.bad.count
+    batch, old, bad = metadata.position.batch, still_waiting(book, spec, base), of.bad.count
     if not bad and old is None:
-        yield facts
+        yield metadata
         book.waiting[spec.source] = batch, 0
         return
     from frazil.engine.quarantine_records import RecordOf, record_frame
@@ -186,7 +186,7 @@ def quarantined_with_commit(
     known = book.waiting[spec.source][1]
     try:
         with staged(book, spec, base, records, batch) as ready:
-            yield replace(facts, before_commit=ready)
+            yield replace(metadata, before_commit=ready)
     finally:
         for frame in kept:
             jvm.release(frame)

@@ -16,7 +16,7 @@ from frazil.lake.jvm import (
     Handles,
     JavaSnapshot,
     JavaTable,
-    Stamp,
+    SwapMetadata,
     begin,
     finish,
     for_each,
@@ -212,9 +212,14 @@ class Delta:
 
 
 def commit(
-    spark: SparkSession, table: JavaTable, base: int, delta: Delta, stamp: Stamp, check: Callable[[JavaSnapshot], None]
+    spark: SparkSession,
+    table: JavaTable,
+    base: int,
+    delta: Delta,
+    metadata: SwapMetadata,
+    check: Callable[[JavaSnapshot], None],
 ) -> JavaSnapshot:
-    """Commit a row delta and a stamp in one metadata swap; return the new snapshot.
+    """Commit a row delta and its metadata in one swap; return the new snapshot.
 
     `base` is the snapshot for which the deletes were computed; it must still be main's. If files that this batch does
     not touch were compacted since, Iceberg sees no conflict. But the plan would keep them, and a later delete of their
@@ -233,9 +238,9 @@ def commit(
     update.conflictDetectionFilter(
         filters.alwaysTrue()
     ).validateNoConflictingDataFiles().validateNoConflictingDeleteFiles()
-    for k, v in stamp.summary.items():
+    for k, v in metadata.summary.items():
         update.set(k, v)
     update.commit()
     head = tx.table().currentSnapshot()
     check(head)
-    return finish(table, tx, head, stamp)
+    return finish(table, tx, head, metadata)

@@ -90,7 +90,7 @@ def create_table(
     if table.currentSnapshot() is None:
         jvm_schema.ascii_partitions(spark, table)
         first = (position or Position()).to_json
-        jvm.start_position(table, jvm.Stamp(first, {COLUMNS: columns_of(spark, table)}))
+        jvm.start_position(table, jvm.SwapMetadata(first, {COLUMNS: columns_of(spark, table)}))
     elif POSITION not in table.properties():
         require_position(table, name)
         raise TableError(
@@ -240,7 +240,7 @@ def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -
             change.makeColumnOptional(f.name())
     change.commit()
     table.refresh()
-    jvm.start_position(table, jvm.Stamp(position.to_json, {COLUMNS: columns_of(spark, table)}))
+    jvm.start_position(table, jvm.SwapMetadata(position.to_json, {COLUMNS: columns_of(spark, table)}))
     parent = jvm.load_table(spark, name).currentSnapshot().parentId()
     if parent != (before and before.snapshotId()):
         spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{POSITION}', '{COLUMNS}')")

@@ -75,7 +75,7 @@ def shares(points: Sequence[float]) -> tuple[float, ...]:
     return tuple(b - a for a, b in zip(edges, edges[1:], strict=False))
 
 
-def picked_up(observed: dict[str, Any], at: float) -> dict[str, Any]:
+def with_age_at_pickup(observed: dict[str, Any], at: float) -> dict[str, Any]:
     """Return a batch's observations with `age` as source commit → picked up `at`."""
     points = json.loads(observed["age"] or "null")
     return {**observed, "age": points and json.dumps([p + round(at * 1000) for p in points])}
@@ -105,8 +105,11 @@ def sketch(observed: dict[str, Any], picked_up: float, files: Sequence[DmsObject
     return json.dumps({**facts, **delays}, separators=(",", ":"))
 
 
-def lag(observed: dict[str, Any], since_pick_up_s: float) -> dict[str, float]:
-    """Return p50 and p99 of source commit → table commit over one batch, in seconds; empty without a timestamp column."""
+def source_to_commit(observed: dict[str, Any], since_pick_up_s: float) -> dict[str, float]:
+    """Return p50 and p99 of source commit → table commit over one batch, in seconds; empty without a timestamp column.
+
+    The names are those of the records of runs, where this latency has always been called lag.
+    """
     age = json.loads(observed["age"] or "[]")
     return {f"lag_{n}_s": age[i] / 1000 + since_pick_up_s for n, i in (("p50", P50), ("p99", P99)) if age}
 
