@@ -23,7 +23,7 @@ from frazil.dms.applied_files import AppliedFiles
 from frazil.dms.endpoint import DELIMITERS, SEQUENCES, DatePartition
 from frazil.dms.file_names import moment, name_at
 from frazil.dms.listing import Begin, DmsObject, Recorded, SourceError, TableObjects, Watch, folders_beside, list_table
-from frazil.dms.pending_changes import State, pending
+from frazil.dms.pending_changes import AppliedState, require_applicable
 from frazil.dms.position import POSITION
 from frazil.dms.storage import StorageError
 from frazil.flows import cdc, maintenance
@@ -93,7 +93,7 @@ def source(at_server, request):
 
 
 def pending_after(there: TableObjects, applied: position.Position) -> list[DmsObject]:
-    return pending(there, State("lake.t", "t", applied, applied.to_json(), AppliedFiles())).pending
+    return require_applicable(there, AppliedState("lake.t", "t", applied, applied.to_json(), AppliedFiles())).pending
 
 
 def at(when: datetime) -> str:
@@ -270,7 +270,7 @@ def test_a_run_keeps_what_it_knows_of_load_folders_among_old_change_files(source
     spec, whole = book.specs["public.t"], list_table(source.root, SPEC)
     applied = position.after_load(position.Position(), whole, "a")
     applied = position.after_changes(applied, list(whole.changes), "b")
-    first, later = (book.objects(spec, applied, watch=True, record=AppliedFiles(whole=True)) for _ in range(2))
+    first, later = (book.objects(spec, applied, may_list_fully=True, record=AppliedFiles(whole=True)) for _ in range(2))
     assert (first.full, later.full, len(first.changes), len(later.changes)) == (True, False, 8, 1)
     assert first.load_digest == later.load_digest == applied.load_digest
 

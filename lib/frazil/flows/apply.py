@@ -168,7 +168,7 @@ def apply_batch(
             done = applying.apply_changes()
         except _TooManyRowsError:
             done = applying.apply_changes(TOO_MANY_ROWS)
-    book.on_commit(spec)
+    book.on_commit(spec)  # at once, since a pass may have many batches
     return done
 
 

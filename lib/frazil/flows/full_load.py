@@ -11,7 +11,7 @@ from frazil.dms.file_checks import FileWatch, require_one_load
 from frazil.dms.file_layout import LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.load_gate import LoadGate, load_gate
-from frazil.dms.pending_changes import State, with_known_loads
+from frazil.dms.pending_changes import AppliedState, with_known_loads
 from frazil.dms.position import (
     Position,
     after_load,
@@ -172,7 +172,9 @@ def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[Table
         again = policy == "replay" or (policy == "reload" and is_other_load(there, base.position))
         if not (again and there.loads):  # load files alone do not restore later changes
             raise
-    there, same = with_known_loads(there, State(book.name(spec), spec.source, base.position, base.stored, base.record))
+    there, same = with_known_loads(
+        there, AppliedState(book.name(spec), spec.source, base.position, base.stored, base.record)
+    )
     if same:
         remember_same(jvm.load_table(book.spark, book.name(spec)), base.record, same, commit.new_batch())
         book.progress(f"{spec.source}: {many(same, 'load file')} with another time, and the bytes that were applied")

@@ -106,11 +106,11 @@ def _counted(book: Workbook, spec: TableSpec, base: TableState) -> tuple[TableSt
     quarantine_table.settle(book.spark, name, book.name(spec))
     rows = quarantine_table.newest(book.spark.table(name).where(F.col("table_name") == spec.source))
     last, count = rows.agg(F.max("sequence"), F.count_if(F.col("status").isin(*OPEN))).first()
-    if last is not None and last >= _stamp(base):
+    if last is not None and last >= _position_sequence(base):
         # Read again: another run may have committed. The history lacks what was built on the position or later.
         base = read_table_state(book.spark, book.name(spec), checked=False)
-        if last >= _stamp(base):
-            quarantine_table.forget(book.spark, name, spec.source, _stamp(base), last)
+        if last >= _position_sequence(base):
+            quarantine_table.forget(book.spark, name, spec.source, _position_sequence(base), last)
             return _counted(book, spec, base)
     return base, count
 
@@ -121,13 +121,13 @@ def settle_leftovers(book: Workbook, spec: TableSpec, base: TableState) -> None:
         still_waiting(book, spec, base)
 
 
-def _stamp(base: TableState) -> int:
+def _position_sequence(base: TableState) -> int:
     return Position.from_json(base.stored)[1]["sequence"]
 
 
 def before(base: TableState) -> int:
     """Return the `sequence` of records that belong to no batch: they come after the last one."""
-    return _stamp(base) - 1
+    return _position_sequence(base) - 1
 
 
 @dataclass(frozen=True)

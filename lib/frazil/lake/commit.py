@@ -109,8 +109,8 @@ def is_dead(branch: str) -> bool:
     return not is_running(on, pid, _began(parts[1]))
 
 
-def _began(stamp: str) -> float:
-    return calendar.timegm(time.strptime(stamp.lower(), "%Y%m%dt%H%M%S"))
+def _began(text: str) -> float:
+    return calendar.timegm(time.strptime(text.lower(), "%Y%m%dt%H%M%S"))
 
 
 def is_abandoned(table: jvm.JavaTable, branch: str) -> bool:
