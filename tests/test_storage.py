@@ -20,8 +20,8 @@ from frazil.config.spark_session import get_spark, s3_conf
 from frazil.config.spec import parse_spec
 from frazil.dms import position, storage
 from frazil.dms.applied_files import AppliedFiles
-from frazil.dms.endpoint import DELIMITERS, SEQUENCES, DatePartition
-from frazil.dms.file_names import moment, name_at
+from frazil.dms.endpoint import DATE_DELIMITERS, SEQUENCES, DatePartition
+from frazil.dms.file_names import name_at, time_of_name
 from frazil.dms.listing import Begin, DmsObject, Recorded, SourceError, TableObjects, Watch, folders_beside, list_table
 from frazil.dms.pending_changes import AppliedState, require_applicable
 from frazil.dms.position import POSITION
@@ -166,7 +166,7 @@ class Requests(list):
 
 def after(last: str, partition: DatePartition = DatePartition(), *load_folders: str) -> Begin:  # noqa: B008
     """A listing from an hour before the last file applied."""
-    return Begin(last, name_at(moment(last) - position.LOOK_BACK), partition, frozenset(load_folders))
+    return Begin(last, name_at(time_of_name(last) - position.LOOK_BACK), partition, frozenset(load_folders))
 
 
 def test_old_change_files_are_passed_by(source):
@@ -183,8 +183,8 @@ def test_old_change_files_are_passed_by(source):
     assert len(asked) == 2
 
 
-PARTITIONS = {f"{s} {d}": DatePartition(True, s, d) for s in SEQUENCES for d in DELIMITERS}
-BY_DAY = [DatePartition(True, "YYYYMMDD", d) for d in DELIMITERS] + [DatePartition(True, "DDMMYYYY")]
+PARTITIONS = {f"{s} {d}": DatePartition(True, s, d) for s in SEQUENCES for d in DATE_DELIMITERS}
+BY_DAY = [DatePartition(True, "YYYYMMDD", d) for d in DATE_DELIMITERS] + [DatePartition(True, "DDMMYYYY")]
 
 
 @pytest.mark.parametrize("partition", PARTITIONS.values(), ids=PARTITIONS)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from frazil.config.sql import literal
 from frazil.core.csv import read_records
-from frazil.dms.applied_files import AppliedFile, AppliedFiles, Place, is_same, key_of
+from frazil.dms.applied_files import AppliedFile, AppliedFiles, FilePlace, is_same, key_of
 from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_checks import refused_if_damaged
 from frazil.dms.file_columns import file_layout, footer, has_header
@@ -126,7 +126,7 @@ class ClassifiedFiles:
 def classify(files: Sequence[DmsObject], position: Position, record: AppliedFiles, now: float) -> ClassifiedFiles:
     """Classify the change files of a listing; read local ones that have a new time but the same size."""
     found, pending = ClassifiedFiles(), []
-    reached: Place = (position.last, position.turn)
+    reached: FilePlace = (position.last, position.turn)
     for o in files:
         known = record.newest.get(o.name)
         old = o.name <= position.last and o.name not in position.recent

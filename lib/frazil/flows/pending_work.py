@@ -12,7 +12,7 @@ from typing import Any
 from frazil.config.spec import TableSpec
 from frazil.dms.file_columns import first_and_last, shapes
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
-from frazil.dms.file_names import moment
+from frazil.dms.file_names import time_of_name
 from frazil.dms.listing import TABLE_WITHOUT_SPEC, DmsObject, TableObjects, folders_beside, holds_data
 from frazil.dms.mappings import like
 from frazil.dms.pending_changes import AppliedState, require_applicable, with_known_loads
@@ -126,7 +126,7 @@ def _messages_after(
 def _waits(files: list[DmsObject]) -> tuple[int, float]:
     if not files:
         return 0, 0.0
-    return len(files), round(max(0.0, time.time() - moment(files[0].name).replace(tzinfo=UTC).timestamp()), 1)
+    return len(files), round(max(0.0, time.time() - time_of_name(files[0].name).replace(tzinfo=UTC).timestamp()), 1)
 
 
 def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:

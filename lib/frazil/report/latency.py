@@ -20,7 +20,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from frazil.dms.file_names import moment
+from frazil.dms.file_names import time_of_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,7 +99,7 @@ def sketch(observed: dict[str, Any], picked_up: float, files: Sequence[DmsObject
     facts = {"v": 2, "n": observed["changes"], "picked_up": round(picked_up * 1000)}
     facts["read"] = round((time.time() - picked_up) * 1000)
     delays: dict[str, list[int]] = {name: json.loads(observed[name] or "[]") for name in ("age", "dms")}
-    timed = [(f.landed - moment(f.name).replace(tzinfo=UTC).timestamp(), f) for f in files if f.landed]
+    timed = [(f.landed - time_of_name(f.name).replace(tzinfo=UTC).timestamp(), f) for f in files if f.landed]
     delays["land"] = _quantiles([(late, max(f.size, 1)) for late, f in timed])
     delays["wait"] = _quantiles([(picked_up - f.landed, max(f.size, 1)) for _, f in timed])
     return json.dumps({**facts, **delays}, separators=(",", ":"))
