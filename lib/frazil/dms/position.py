@@ -1,4 +1,4 @@
-"""Reads, writes and advances a table's position: how far its files or messages have been applied."""
+"""A table's position, how far its files or messages are applied: its form as JSON, and how it advances."""
 
 from __future__ import annotations
 

@@ -19,15 +19,8 @@ from frazil.engine.kept_batch import DriverBatch, KeptBatch, KeptIds, Write
 from frazil.engine.load_files import write_plan
 from frazil.engine.row_form import RowForm
 from frazil.engine.write_rows import WritePlan, new_writer
-from frazil.lake import jvm, jvm_data_files, jvm_row_delta
-from frazil.lake.commit import (
-    Commit,
-    CommitMetadata,
-    MismatchError,
-    commit_exactly_once,
-    commit_of,
-    require_same_position,
-)
+from frazil.lake import commit, jvm, jvm_data_files, jvm_row_delta
+from frazil.lake.commit import Commit, CommitMetadata, MismatchError, commit_of, require_same_position
 from frazil.lake.data_file_writer import LAST_UPDATED, ROW_ID
 from frazil.lake.key_scan import FoundRows, ScannedTable, find_rows, found_rows
 from frazil.lake.row_delta_files import by_file, deleted_rows, write_deletes
@@ -73,7 +66,7 @@ def commit_by_scan(
         finally:
             delta.release()
 
-    return commit_exactly_once(spark, name, base, metadata.position.batch, attempt)
+    return commit.commit_exactly_once(spark, name, base, metadata.position.batch, attempt)
 
 
 class _Target:
@@ -83,13 +76,13 @@ class _Target:
         self.spark, self.name, self.table, self.spec = spark, name, table, spec
         self.snapshot = table.currentSnapshot()
         require_no_equality_deletes(name, self.snapshot)
-        self.plan = jvm_row_delta.plan(spark, table, self.snapshot.snapshotId())
+        self.live_files = jvm_row_delta.live_files(spark, table, self.snapshot.snapshotId())
         self.has_row_ids = jvm.format_version(table) >= 3
 
     @property
     def scanned(self) -> ScannedTable:
         """The table as a scan of its keys reads it."""
-        return ScannedTable(self.name, self.spec, self.snapshot.snapshotId(), list(self.plan), self.has_row_ids)
+        return ScannedTable(self.name, self.spec, self.snapshot.snapshotId(), list(self.live_files), self.has_row_ids)
 
     @cached_property
     def write_plan(self) -> WritePlan:
@@ -115,12 +108,12 @@ class _InDriver:
 
         target = self.target
         old = self.old = find_rows(target.spark, target.scanned, self.batch.keys(), self.bounds)
-        paths, vectors = list(target.plan), {}
+        paths, vectors = list(target.live_files), {}
         for file, positions in by_file(old.file, old.position):
             path = paths[file]
-            before = deleted_rows(target.spark, target.table, path, target.plan[path].own)
+            before = deleted_rows(target.spark, target.table, path, target.live_files[path].own)
             vectors[path] = before | BitMap64(positions)
-        entries = write_deletes(target.spark, target.table, target.plan, vectors)
+        entries = write_deletes(target.spark, target.table, target.live_files, vectors)
         return Deleted(entries, len(old.n), digest_of(old.n, old.row_id))
 
     def write(self) -> list[list[dict[str, Any]]]:
@@ -145,7 +138,7 @@ class _InTasks:
 
     def delete(self) -> Deleted:
         target = self.target
-        deleted = delete_in_tasks(target.spark, self.kept, target.plan, target.write_plan, self.batch.partitions)
+        deleted = delete_in_tasks(target.spark, self.kept, target.live_files, target.write_plan, self.batch.partitions)
         if deleted.problem:
             raise MismatchError(f"{target.name}: {deleted.problem}", "run again")
         return deleted
@@ -165,7 +158,7 @@ def _delta_of(target: _Target, found: Collapsed) -> _InDriver | _InTasks:
     """Return the attempt for a batch; raise MismatchError if tasks cannot read the table's present deletes."""
     if found.kept is None or found.keys <= MOST_FOUND:
         return _InDriver(target, found)
-    if not can_delete(target.plan):
+    if not can_delete(target.live_files):
         raise MismatchError(f"{target.name} has deletes in Avro or ORC files", "a MERGE writes this batch")
     return _InTasks(target, found)
 
@@ -173,7 +166,7 @@ def _delta_of(target: _Target, found: Collapsed) -> _InDriver | _InTasks:
 def _commit(target: _Target, deleted: Deleted, written: list[dict[str, Any]], metadata: CommitMetadata) -> Commit:
     """Commit new rows and deletes; raise MismatchError if the table would not have the expected rows."""
     spark, table, name = target.spark, target.table, target.name
-    replaced = [d for path in deleted.entries for d in target.plan[path].own]
+    replaced = [d for path in deleted.entries for d in target.live_files[path].own]
     live = live_rows(target.snapshot) - deleted.count + sum(entry["record-count"] for entry in written)
 
     def check(head: jvm.JavaSnapshot) -> None:

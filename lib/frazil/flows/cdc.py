@@ -33,8 +33,7 @@ from frazil.lake.tables import TableState, read_table_state
 from frazil.report.live_status import LiveStatus
 from frazil.results import TableResult
 
-MOST_CHANGED = 3
-"""How many batches of a pass may be left because files changed while they were read; then the pass ends."""
+MOST_CHANGED = 3  # so often may files change while a pass reads them
 
 
 def _waits_for(listed: TableObjects, position: Position, pending: int, only_own_rows: bool) -> str:

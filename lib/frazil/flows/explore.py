@@ -64,7 +64,7 @@ def tables(book: Workbook, thresholds: MaintenanceSettings) -> list[dict[str, An
             **({"action": f"cannot: {problem}"} if problem else {}),
         }  # fmt: skip
 
-    return book.plan(look)
+    return book.row_per_table(look)
 
 
 def first_table(overview: list[dict[str, Any]]) -> str:
@@ -234,7 +234,7 @@ def as_of(book: Workbook, when: str = "", *only: str) -> AsOf:
                 "rows": chosen.count("total-records") - chosen.count("total-position-deletes"),
                 "unsure": _unsure(later[0], when_ms) if later else _behind(book, spec, when_ms < now - 1000)}  # fmt: skip
 
-    rows = [r for r in book.plan(look) if not only or r["table"] in only]
+    rows = [r for r in book.row_per_table(look) if not only or r["table"] in only]
     return AsOf(book, when_ms, rows)
 
 

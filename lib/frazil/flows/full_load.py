@@ -172,9 +172,8 @@ def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[Table
         again = policy == "replay" or (policy == "reload" and is_other_load(there, base.position))
         if not (again and there.loads):  # load files alone do not restore later changes
             raise
-    there, same = with_known_loads(
-        there, AppliedState(book.name(spec), spec.source, base.position, base.stored, base.record)
-    )
+    state = AppliedState(book.name(spec), spec.source, base.position, base.stored, base.record)
+    there, same = with_known_loads(there, state)
     if same:
         remember_same(jvm.load_table(book.spark, book.name(spec)), base.record, same, commit.new_batch())
         book.progress(f"{spec.source}: {many(same, 'load file')} with another time, and the bytes that were applied")

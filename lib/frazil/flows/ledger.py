@@ -73,16 +73,16 @@ def _open(book: Workbook, which: str, columns: str) -> str:
         book.spark.sql(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg {version}")
         return name
     table = jvm.load_table(book.spark, name)
-    if lacks := [c for c in _each(columns) if table.schema().findField(c.split()[0]) is None]:
+    if lacks := [f"{c} {kind}" for c, kind in _kinds(columns).items() if not table.schema().findField(c)]:
         book.spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({', '.join(lacks)})")
     if table.properties().get(VERSIONED) != str(VERSION):
         book.spark.sql(f"ALTER TABLE {name} SET {version}")
     return name
 
 
-def _each(columns: str) -> list[str]:
-    """Return each column, with its type, of a list in SQL."""
-    return re.split(r", (?=\w+ )", columns)
+def _kinds(columns: str) -> dict[str, str]:
+    """Return the type of each column of a list in SQL."""
+    return dict(column.split(" ", 1) for column in re.split(r", (?=\w+ )", columns))
 
 
 def _write(book: Workbook, which: str, columns: str, rows: DataFrame, on: list[str]) -> None:
@@ -91,12 +91,11 @@ def _write(book: Workbook, which: str, columns: str, rows: DataFrame, on: list[s
         name = _open(book, which, columns)
         view = f"frazil_ledger_{which}"
         rows.createOrReplaceTempView(view)
-        # Columns by name: a newer Frazil may have added others, which stay null.
-        own, values = ", ".join(rows.columns), ", ".join(f"r.{c}" for c in rows.columns)
-        sets = ", ".join(f"l.{c} = r.{c}" for c in rows.columns)
+        own = rows.columns  # a newer Frazil may have added others, which stay null
+        sets = ", ".join(f"l.{c} = r.{c}" for c in own)
         change = f"WHEN MATCHED THEN UPDATE SET {sets} " if which == "maintenance" else ""
         same = " AND ".join(f"l.{c} = r.{c}" for c in on)
-        insert = f"WHEN NOT MATCHED THEN INSERT ({own}) VALUES ({values})"
+        insert = f"WHEN NOT MATCHED THEN INSERT ({', '.join(own)}) VALUES (r.{', r.'.join(own)})"
         statement = f"MERGE INTO {name} l USING {view} r ON {same} {change}{insert}"
         until_committed(lambda: book.spark.sql(statement))  # by id, so a second time changes nothing
 
@@ -148,9 +147,7 @@ def action(book: Workbook, mark: str, name: str, what: str, why: str) -> Iterato
     def put(status: str, ended: float | None) -> None:
         row = [(mark, name, what, why, status, began, ended, json.dumps(facts))]
         rows = frame(book.spark, row, _ACTIONS.replace(" timestamp", " double"))
-        times = {
-            c.split()[0]: F.col(c.split()[0]).cast("timestamp") for c in _each(_ACTIONS) if c.endswith(" timestamp")
-        }
+        times = {c: F.col(c).cast("timestamp") for c, kind in _kinds(_ACTIONS).items() if kind == "timestamp"}
         _write(book, "maintenance", _ACTIONS, rows.withColumns(times), ["id"])
 
     put("started", None)
@@ -249,8 +246,7 @@ def _every_commit(book: Workbook) -> DataFrame:
         raise TableError("none of the tables exists", "run 00_setup first")
     if kept := _there(book, "commits"):
         names = [book.name(spec) for spec in book.specs.values()]
-        recorded = book.spark.table(kept).where(F.col("name").isin(names))
-        found = found.unionByName(recorded, allowMissingColumns=True)
+        found = found.unionByName(book.spark.table(kept).where(F.col("name").isin(names)), allowMissingColumns=True)
     return found.dropDuplicates(["name", "snapshot_id"])
 
 

@@ -37,7 +37,7 @@ from frazil.flows.interrupts import StoppedError, stop_requests
 from frazil.lake import jvm, retry
 from frazil.lake.jvm_executors import watch_executors
 from frazil.lake.jvm_process import require_alive, watch
-from frazil.lake.storage_errors import explained, require_metadata
+from frazil.lake.storage_errors import require_metadata, storage_error_explained
 from frazil.lake.table_checks import require_right_clock
 from frazil.lake.table_pause import PausedError
 from frazil.report.live_status import heartbeat
@@ -56,7 +56,6 @@ log = logging.getLogger("frazil")
 
 MOST_SEEN = 5_000
 """How many applied files a full listing of a local folder checks for size and time, in turns; on S3 all."""
-
 
 KAFKA, KINESIS = "kafka://", "kinesis://"
 """The prefixes of a stream's address."""
@@ -338,7 +337,7 @@ class Workbook:
         rows, keys = self.spark.table(self.name(spec)), [identifier(k) for k in spec.key]
         return [row.asDict() for row in driver_rows((rows.orderBy(*keys) if keys else rows).limit(count)).collect()]
 
-    def plan(self, look: Callable[[TableSpec], dict[str, Any]]) -> list[dict[str, Any]]:
+    def row_per_table(self, look: Callable[[TableSpec], dict[str, Any]]) -> list[dict[str, Any]]:
         """Return one row per table: the result of `look`, or why the table cannot be processed."""
         rows = []
         for spec in self.specs.values():
@@ -400,7 +399,7 @@ class Workbook:
         if missing := missing_python(error):
             return str(without_python(missing))
         try:
-            return str(explained(error, self.settings, spec.target) or jvm.cause(error))
+            return str(storage_error_explained(error, self.settings, spec.target) or jvm.cause(error))
         except Exception as lost:
             require_alive(self.folder, lost)
             raise

@@ -30,6 +30,7 @@ SILENT_S, SILENT_BATCHES, UNKNOWN_S = 60.0, 10, 60.0
 """How long a writer on another host may show nothing: in seconds, and as a multiple of a usual batch."""
 LATELY = 20
 """The number of newest snapshots that show how long a usual batch takes."""
+Write = Callable[[str, dict[str, str]], None]
 _left: set[str] = set()
 """Tables on which this process failed to remove a branch."""
 _under_way: Counter[str] = Counter()
@@ -179,13 +180,7 @@ class CommitMetadata:
         return jvm.SwapMetadata(self.position.to_json, self.properties, summary)
 
 
-def commit_batch(
-    spark: SparkSession,
-    name: str,
-    base: TableState,
-    metadata: CommitMetadata,
-    write: Callable[[str, dict[str, str]], None],
-) -> Commit:
+def commit_batch(spark: SparkSession, name: str, base: TableState, metadata: CommitMetadata, write: Write) -> Commit:
     """Let `write(branch table, summary)` write a batch to a branch of main, then publish it with its position.
 
     Data, deletes, tag, position and further properties change in one swap, or not at all. If main moved in the meantime

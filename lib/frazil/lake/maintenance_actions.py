@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ATTEMPTS = 3
-"""How often a rewrite of manifests is tried, if batches commit meanwhile."""
 
 
 def execute(

@@ -7,15 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.lake import jvm, jvm_rewrite, jvm_row_delta, jvm_schema
-from frazil.lake.commit import (
-    Commit,
-    CommitMetadata,
-    MismatchError,
-    commit_exactly_once,
-    commit_of,
-    require_same_position,
-)
+from frazil.lake import commit, jvm, jvm_rewrite, jvm_row_delta, jvm_schema
+from frazil.lake.commit import Commit, CommitMetadata, MismatchError, commit_of, require_same_position
 from frazil.lake.data_file_writer import ROW_ID
 from frazil.lake.row_delta_files import NewFile, in_order, write_deletes, write_rows
 from frazil.lake.row_locator import Locator, StoredRows, live_rows
@@ -83,7 +76,7 @@ class RowDelta:
             return done
 
         # A batch that is only found is not in the index yet: the next batch catches up.
-        return commit_exactly_once(self.spark, name, base, metadata.position.batch, attempt)
+        return commit.commit_exactly_once(self.spark, name, base, metadata.position.batch, attempt)
 
     def _fields(self, table: jvm.JavaTable) -> list[tuple[int, str, str]]:
         """Return the partition fields; raise MismatchError if they are not those of the rows' partition values."""
@@ -99,14 +92,14 @@ class RowDelta:
         """Commit new files and the deletes of the stored rows (`places`)."""
         from pyroaring import BitMap64
 
-        at, plan, (stored, written) = self.rows, self.rows.plan, places
+        at, files, (stored, written) = self.rows, self.rows.live_files, places
         old = stored.positions
-        if strange := [p for p in old if p not in plan]:  # a vector for such a file would be ignored, and rows doubled
+        if strange := [p for p in old if p not in files]:  # a vector for such a file would be ignored, and rows doubled
             at.drop()
             raise MismatchError(f"{self.name}: its index names {strange[0]}, which is not live", "run again")
         vectors = {p: at.vector(table, p) | BitMap64(positions.tolist()) for p, positions in old.items()}
-        entries = write_deletes(self.spark, table, plan, vectors)
-        replaced = [d for p in vectors for d in plan[p].own]
+        entries = write_deletes(self.spark, table, files, vectors)
+        replaced = [d for p in vectors for d in files[p].own]
         live = at.live - sum(map(len, old.values())) + sum(f.rows for f in written)
 
         def check(head: jvm.JavaSnapshot) -> None:
@@ -120,10 +113,10 @@ class RowDelta:
         delta = jvm_row_delta.Delta([f.file for f in written], list(entries.values()), replaced, list(vectors))
         head = jvm_row_delta.commit(self.spark, table, at.snapshot, delta, metadata.of_swap, check)
         for path, vector in vectors.items():
-            plan[path].deletes = [d for d in plan[path].deletes if d not in plan[path].own] + [entries[path]]
-            plan[path].vector = vector
+            files[path].deletes = [d for d in files[path].deletes if d not in files[path].own] + [entries[path]]
+            files[path].vector = vector
         for file in written:
-            plan[file.path] = jvm_row_delta.LiveFile(file.spec_id, file.partition, file.rows)
+            files[file.path] = jvm_row_delta.LiveFile(file.spec_id, file.partition, file.rows)
         if stored.row_ids is not None:
             rows = with_new_ids(rows, stored.row_ids, self._first_row_ids(head, written), written)
         at.committed(rows, [(f.path, f.rows) for f in written], vectors, head, live)

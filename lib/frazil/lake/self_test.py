@@ -45,9 +45,8 @@ def self_test(lanes: Lanes, table: str, version: int) -> str:
             ids = [1, 2] if op == "I" else [1] if op == "U" else [2]
             keys = pa.array(ids, pa.int64())
             rows = pa.table({"op": [op] * len(ids), "key0": keys, "c0": keys, "c1": [v] * len(ids)})
-            lane.commit_by_index(
-                read_table_state(lanes.spark, name), rows, CommitMetadata(Position(batch=secrets.token_hex(4)), {})
-            )
+            metadata = CommitMetadata(Position(batch=secrets.token_hex(4)), {})
+            lane.commit_by_index(read_table_state(lanes.spark, name), rows, metadata)
         row_id = "_row_id" if version >= 3 else "0"
         got = [tuple(r) for r in lanes.spark.sql(f"SELECT *, {row_id} FROM {name}").collect()]
         return "" if got == [(1, "b", 0)] else f"the self-test read back {got}"

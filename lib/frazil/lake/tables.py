@@ -198,7 +198,7 @@ def columns_of(spark: SparkSession, table: jvm.JavaTable | str) -> str:
 def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -> None:
     """Give a foreign table a position, in a separate empty commit; its columns must match its spec, and its keys be unique.
 
-    From then on it is written merge-on-read, as the MERGE of a change set needs it; a table of format v1 becomes v2.
+    From then on it is written merge-on-read, as the MERGE of a batch needs it; a table of format v1 becomes v2.
     """
     require_table(spark, name)
     table = jvm.load_table(spark, name)

@@ -106,10 +106,7 @@ def sketch(observed: dict[str, Any], picked_up: float, files: Sequence[DmsObject
 
 
 def source_to_commit(observed: dict[str, Any], since_pick_up_s: float) -> dict[str, float]:
-    """Return p50 and p99 of source commit → table commit over one batch, in seconds; empty without a timestamp column.
-
-    The names are those of the records of runs, where this latency has always been called lag.
-    """
+    """Return p50 and p99 of source commit → table commit over one batch, in seconds; empty without a timestamp column."""
     age = json.loads(observed["age"] or "[]")
     return {f"lag_{n}_s": age[i] / 1000 + since_pick_up_s for n, i in (("p50", P50), ("p99", P99)) if age}
 
