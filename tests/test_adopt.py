@@ -173,8 +173,28 @@ def test_a_ledger_of_version_1_is_kept_and_written_on_and_a_newer_one_is_refused
     assert told[4137462311225348095].latency_ms[-1] == 2000 + 2500 and len(told) == 2
     assert [r.action for r in ledger.actions(book).collect()][0] == "expire snapshots"
     properties = {r.key: r.value for r in world.spark.sql(f"SHOW TBLPROPERTIES lake.{ops}.commits").collect()}
-    assert properties["frazil.ledger"] == "1"
-    world.spark.sql(f"ALTER TABLE lake.{ops}.commits SET TBLPROPERTIES ('frazil.ledger' = '2')")
+    assert properties["frazil.ledger"] == str(ledger.VERSION)
+    newer = ledger.VERSION + 1
+    world.spark.sql(f"ALTER TABLE lake.{ops}.commits SET TBLPROPERTIES ('frazil.ledger' = '{newer}')")
     for use in (ledger.commits, ledger.record):
         with pytest.raises(LedgerError, match="written by a newer Frazil"):
             use(book)
+
+
+def test_a_new_column_is_added_to_a_ledger_of_the_same_version_and_its_values_are_kept(new_world, monkeypatch):
+    world = new_world().table("t").load("t", (1, "a")).changes("t", U(1, "b"), name=FILE1)
+    world.loaded().merged()
+    book = world.book(MaintenanceSettings, ops_namespace=f"{world.space}_ops")
+    ledger.record(book)
+    world.changes("t", U(1, "c"), name=FILE2).merged()
+    found = ledger._snapshots
+    with monkeypatch.context() as later:
+        later.setattr(ledger, "_COMMITS", f"{ledger._COMMITS}, host string")
+        later.setattr(ledger, "_snapshots", lambda *a: found(*a).selectExpr("*", "'here' host"))
+        assert ledger.commits(book).count() == 2  # a table without the column can still be read
+        ledger.record(book)
+        assert ledger.commits(book).count() == 2
+    world.changes("t", U(1, "d"), name=FILE3).merged()
+    ledger.record(book)  # as a version without the column does
+    kept = world.spark.table(book.ops("commits")).where("summary['frazil.kind'] = 'changes'").orderBy("committed_at")
+    assert [r.host for r in kept.collect()] == [None, "here", None]

@@ -11,7 +11,7 @@ from frazil.config import jars
 from frazil.config.settings import NOTEBOOKS, Settings, resolve
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
-from frazil.lake.maintenance_actions import managed_by
+from frazil.lake.maintenance_plan import managed_by
 from frazil.report import runs
 from stream_world import KinesisWorld
 

@@ -226,14 +226,14 @@ def test_a_compaction_at_the_last_moment_fails_the_swap_and_the_batch_is_redone(
     loaded.changes("t", U(1, "A"), D(4))
     real, left = jvm.publish, [1]
 
-    def publish(table, branch, base, stamp):
+    def publish(table, branch, base, metadata):
         def late(**at):
             if left[0]:
                 left[0] = 0
                 loaded.call("rewrite_data_files", "t", ", options => map('rewrite-all', 'true')")
-            return stamp.position(**at)
+            return metadata.position(**at)
 
-        return real(table, branch, base, replace(stamp, position=late))
+        return real(table, branch, base, replace(metadata, position=late))
 
     monkeypatch.setattr(jvm, "publish", publish)
     loaded.merged()

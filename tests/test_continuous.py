@@ -122,7 +122,7 @@ def test_files_that_come_while_it_runs_are_applied_and_shown(two, monkeypatch):
     done = two.merge(run_for_s=120, trigger_s=0.1)
     assert two.rows("a") == [(1, "newer")] and done["a"].counts["batches"] == 2
     assert two.position("a")["last"] == FILE2 and two.position("b")["last"] == FILE1
-    assert any("changes/s, lag p50" in line and "0 files pending" in line for line in two.said)
+    assert any("changes/s, latency p50" in line and "0 files pending" in line for line in two.said)
 
 
 @pytest.fixture

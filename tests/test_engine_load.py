@@ -145,9 +145,11 @@ def test_data_files_go_over_to_java_and_come_back_in_slices(world, monkeypatch):
     world.table_file("t").load("t", *[(n, f"v{n}") for n in range(200)]).loaded()
     paths, table = _paths(world), world.iceberg("t")
     assert len(paths) == 16 and [r[0] for r in world.rows("t")] == sorted(range(200), key=lambda n: repr((n,)))
-    plan = jvm_row_delta.plan(world.spark, table, world.head("t"))
+    live_files = jvm_row_delta.live_files(world.spark, table, world.head("t"))
     partitions = dict(world.spark.sql(f"select file_path, partition.id_bucket from {world.name('t')}.files").collect())
-    found = {path: file.partition for path, file in plan.items()}  # a list, or by field id: versions of Iceberg differ
+    found = {
+        path: file.partition for path, file in live_files.items()
+    }  # a list, or by field id: versions of Iceberg differ
     assert {p: [*(v.values() if isinstance(v, dict) else v)] for p, v in found.items()} == {
         p: [v] for p, v in partitions.items()
     }

@@ -109,8 +109,8 @@ def at(minute: int, hour: int = 10) -> str:
 
 
 def pending(position: Position, *objects: DmsObject) -> list[str]:
-    state = pending_changes.State("lake.t", "public.t", position, position.to_json(), AppliedFiles())
-    return [o.name for o in pending_changes.pending(TableObjects(changes=tuple(objects)), state).pending]
+    state = pending_changes.AppliedState("lake.t", "public.t", position, position.to_json(), AppliedFiles())
+    return [o.name for o in pending_changes.require_applicable(TableObjects(changes=tuple(objects)), state).pending]
 
 
 def test_everything_is_pending_at_first_and_only_newer_files_later():

@@ -14,10 +14,10 @@ import pytest
 from frazil.config.settings import LatencySettings, MaintenanceSettings, ParameterError
 from frazil.flows import cdc, ledger
 from frazil.flows import maintenance as flow
-from frazil.lake import commit, compaction, jvm, jvm_rewrite, maintenance_actions
+from frazil.lake import commit, compaction, jvm, jvm_rewrite, maintenance_actions, maintenance_plan
 from frazil.lake.data_file_writer import DataFileWriter
 from frazil.lake.kept_snapshots import KeptSnapshot, KeptSnapshots, read_kept_snapshots
-from frazil.lake.maintenance_actions import health, states_to_tag
+from frazil.lake.maintenance_plan import health, states_to_tag
 from helpers import FILE1, FILE2, FILE3, D, I, U
 
 pytestmark = pytest.mark.spark
@@ -374,8 +374,8 @@ def test_tags_keep_the_last_state_of_full_hours_and_survive_expiry(world):
 
 
 def test_the_last_state_of_each_full_hour_and_day_is_tagged(monkeypatch):
-    hour, begin = maintenance_actions.HOUR_MS, 20_000 * 24 * maintenance_actions.HOUR_MS  # 2024-10-04T00Z
-    monkeypatch.setattr(maintenance_actions.time, "time", lambda: (begin + 26.5 * hour) / 1000)
+    hour, begin = maintenance_plan.HOUR_MS, 20_000 * 24 * maintenance_plan.HOUR_MS  # 2024-10-04T00Z
+    monkeypatch.setattr(maintenance_plan.time, "time", lambda: (begin + 26.5 * hour) / 1000)
     times = {1: 0.5, 2: 23.1, 3: 23.9, 4: 25.2, 5: 25.3, 6: 26.1}
     made = {i: KeptSnapshot(i, i - 1 or None, 0, None, "append", {}) for i in times}
     made[5] = replace(made[5], parent=3)  # rolled back: main goes on from 4
@@ -433,7 +433,7 @@ def test_a_dry_run_and_a_managed_table_change_nothing(world, monkeypatch):
     assert "glue" in flow.plan(managed)[0]["why"]
     assert world.head("t") == head
     s3 = MaintenanceSettings(catalog_options={"catalog-impl": "software.amazon.s3tables.iceberg.S3TablesCatalog"})
-    assert "S3 Tables" in maintenance_actions.managed_by(s3)
+    assert "S3 Tables" in maintenance_plan.managed_by(s3)
 
 
 def test_a_plan_says_what_why_and_at_what_cost_and_orphans_are_three_days_old(world):
@@ -442,10 +442,10 @@ def test_a_plan_says_what_why_and_at_what_cost_and_orphans_are_three_days_old(wo
     h = health(world.spark, world.name("t"), MaintenanceSettings(max_small_files=1))
     assert (h.rows, h.data_files, h.small_share, h.delete_files) == (1, 2, 1.0, 1)
     assert h.commit_p95_s > 0
-    (action,) = maintenance_actions.plan(h, MaintenanceSettings(max_small_files=1))
+    (action,) = maintenance_plan.plan(h, MaintenanceSettings(max_small_files=1))
     assert (action.action, bool(action.why), bool(action.cost)) == ("compact", True, True)
     with pytest.raises(ParameterError):
-        maintenance_actions.plan(h, MaintenanceSettings(orphan_days=1.0))
+        maintenance_plan.plan(h, MaintenanceSettings(orphan_days=1.0))
     assert maintenance_actions.orphan_files(world.spark, world.name("t"), MaintenanceSettings(orphan_days=3.0)) == []
 
 

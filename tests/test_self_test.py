@@ -26,7 +26,7 @@ def left(world) -> tuple[list[str], list[Path]]:
 
 def killed_at(world, monkeypatch, step: int) -> None:
     """Let a process die in its self-test: 0 is before its table is in the catalog, 1 to 3 at its commits, 4 while it is dropped."""
-    apply, commits = RowDelta.apply, []
+    real, commits = RowDelta.commit_by_index, []
     begun, _, number = self_test.new_name().rsplit("_", 2)
 
     def create_half(spark, name, *_):
@@ -39,7 +39,7 @@ def killed_at(world, monkeypatch, step: int) -> None:
         commits.append(1)
         if len(commits) == step:
             raise Killed
-        return apply(*given)
+        return real(*given)
 
     def drop(spark, name):
         if step == 4:
@@ -51,7 +51,7 @@ def killed_at(world, monkeypatch, step: int) -> None:
         # Another process than the one that looks later.
         patch.setattr(self_test, "new_name", lambda: f"{begun}_1_{number}")
         patch.setattr(self_test, "_drop", drop)
-        patch.setattr(RowDelta, "apply", commit)
+        patch.setattr(RowDelta, "commit_by_index", commit)
         if step == 0:
             patch.setattr(self_test, "create_table", create_half)
         world.merge(lane="rowdelta")

@@ -20,10 +20,10 @@ from frazil.config.spark_session import get_spark, s3_conf
 from frazil.config.spec import parse_spec
 from frazil.dms import position, storage
 from frazil.dms.applied_files import AppliedFiles
-from frazil.dms.endpoint import DELIMITERS, SEQUENCES, DatePartition
-from frazil.dms.file_names import moment, name_at
+from frazil.dms.endpoint import DATE_DELIMITERS, SEQUENCES, DatePartition
+from frazil.dms.file_names import name_at, time_of_name
 from frazil.dms.listing import Begin, DmsObject, Recorded, SourceError, TableObjects, Watch, folders_beside, list_table
-from frazil.dms.pending_changes import State, pending
+from frazil.dms.pending_changes import AppliedState, require_applicable
 from frazil.dms.position import POSITION
 from frazil.dms.storage import StorageError
 from frazil.flows import cdc, maintenance
@@ -93,7 +93,7 @@ def source(at_server, request):
 
 
 def pending_after(there: TableObjects, applied: position.Position) -> list[DmsObject]:
-    return pending(there, State("lake.t", "t", applied, applied.to_json(), AppliedFiles())).pending
+    return require_applicable(there, AppliedState("lake.t", "t", applied, applied.to_json(), AppliedFiles())).pending
 
 
 def at(when: datetime) -> str:
@@ -166,7 +166,7 @@ class Requests(list):
 
 def after(last: str, partition: DatePartition = DatePartition(), *load_folders: str) -> Begin:  # noqa: B008
     """A listing from an hour before the last file applied."""
-    return Begin(last, name_at(moment(last) - position.LOOK_BACK), partition, frozenset(load_folders))
+    return Begin(last, name_at(time_of_name(last) - position.LOOK_BACK), partition, frozenset(load_folders))
 
 
 def test_old_change_files_are_passed_by(source):
@@ -183,8 +183,8 @@ def test_old_change_files_are_passed_by(source):
     assert len(asked) == 2
 
 
-PARTITIONS = {f"{s} {d}": DatePartition(True, s, d) for s in SEQUENCES for d in DELIMITERS}
-BY_DAY = [DatePartition(True, "YYYYMMDD", d) for d in DELIMITERS] + [DatePartition(True, "DDMMYYYY")]
+PARTITIONS = {f"{s} {d}": DatePartition(True, s, d) for s in SEQUENCES for d in DATE_DELIMITERS}
+BY_DAY = [DatePartition(True, "YYYYMMDD", d) for d in DATE_DELIMITERS] + [DatePartition(True, "DDMMYYYY")]
 
 
 @pytest.mark.parametrize("partition", PARTITIONS.values(), ids=PARTITIONS)
@@ -270,7 +270,7 @@ def test_a_run_keeps_what_it_knows_of_load_folders_among_old_change_files(source
     spec, whole = book.specs["public.t"], list_table(source.root, SPEC)
     applied = position.after_load(position.Position(), whole, "a")
     applied = position.after_changes(applied, list(whole.changes), "b")
-    first, later = (book.objects(spec, applied, watch=True, record=AppliedFiles(whole=True)) for _ in range(2))
+    first, later = (book.objects(spec, applied, may_list_fully=True, record=AppliedFiles(whole=True)) for _ in range(2))
     assert (first.full, later.full, len(first.changes), len(later.changes)) == (True, False, 8, 1)
     assert first.load_digest == later.load_digest == applied.load_digest
 

@@ -10,7 +10,7 @@ import yaml
 
 from frazil.config.columns import TYPES, Column
 from frazil.config.lake_types import lake_type
-from frazil.dms.file_names import moment
+from frazil.dms.file_names import time_of_name
 from helpers import FILE1, LOAD1, ONE_COMMIT, I, U
 
 spark = pytest.mark.spark
@@ -117,5 +117,5 @@ def test_spaces_around_a_text_are_kept(new_world):
 
 @pytest.mark.parametrize("like", ["20240331-023000{:03}.csv", "CDC_TXN-20240331023000{:03}.csv"])
 def test_when_a_file_was_written_is_told_by_its_name(like):
-    written = [moment(like.format(n * 7)).replace(tzinfo=UTC).timestamp() for n in range(33)]
+    written = [time_of_name(like.format(n * 7)).replace(tzinfo=UTC).timestamp() for n in range(33)]
     assert [round(at * 1000) for at in written] == [1_711_852_200_000 + n * 7 for n in range(33)]

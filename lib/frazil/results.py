@@ -20,7 +20,7 @@ class TableResult:
     live: dict[str, float] = field(default_factory=dict)
     """Values of the newest batch only, never summed:
 
-    `lag_p50_s`, `lag_p99_s`, `commit_s`, and what is `pending` after it.
+    `lag_p50_s`, `lag_p99_s` (of the latency), `commit_s`, and what is `pending` after it.
     """
     decision: bool = False
 

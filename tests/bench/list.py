@@ -12,7 +12,7 @@ from statistics import median
 
 from frazil.config.spec import parse_spec
 from frazil.dms import storage
-from frazil.dms.file_names import moment, name_at
+from frazil.dms.file_names import name_at, time_of_name
 from frazil.dms.listing import Begin, Recorded, list_table
 from frazil.dms.position import LOOK_BACK
 from frazil_demo.seaweed import Seaweed
@@ -50,7 +50,7 @@ def _timed(since: str, expected: int) -> tuple[float, int]:
     listing, events = "before-parameter-build.s3.ListObjectsV2", storage.client().meta.events
     events.register(listing, note := lambda params, **_: calls.append(dict(params)))
     began = time.perf_counter()
-    begin_at = Begin(since, name_at(moment(since) - LOOK_BACK)) if since else None
+    begin_at = Begin(since, name_at(time_of_name(since) - LOOK_BACK)) if since else None
     found = [o for o in list_table("s3://dms", SPEC, begin_at).changes if o.name > since]
     seconds = time.perf_counter() - began
     events.unregister(listing, note)

@@ -30,7 +30,7 @@ class Cloud:
         self.client = cache(self._client)
 
     def _client(self, service: str) -> Any:
-        with explained("AWS"):
+        with aws_errors_explained("AWS"):
             import boto3
 
             self._session = self._session or boto3.session.Session(region_name=self.region)
@@ -38,17 +38,17 @@ class Cloud:
 
     def identity(self) -> tuple[str, str]:
         """Return the account and the partition of the credentials."""
-        with explained("AWS"):
+        with aws_errors_explained("AWS"):
             found = self.client("sts").get_caller_identity()
         return found["Account"], found["Arn"].split(":")[1]
 
     def pages(self, service: str, operation: str, key: str, **given: Any) -> list[Any]:
         """Return all entries of a listing."""
-        with explained(operation):
+        with aws_errors_explained(operation):
             pages = self.client(service).get_paginator(operation).paginate(**given)
             return [entry for page in pages for entry in page.get(key, ())]
 
 
-def explained(what: str) -> AbstractContextManager[None]:
+def aws_errors_explained(what: str) -> AbstractContextManager[None]:
     """Turn what boto3 raises into an AwsError that names the cause and the remedy."""
     return aws_calls.explained(AwsError, what, CURES)

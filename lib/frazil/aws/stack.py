@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from frazil.aws.cloud import Cloud, explained
+from frazil.aws.cloud import Cloud, aws_errors_explained
 from frazil.aws.deployment import TAG, AwsError, Deployment, Place
 from frazil.config.aws_calls import code_of, describe_task
 
@@ -18,7 +18,7 @@ POLL_S, LONGEST_S = 2.0, 1800.0
 
 def state(cloud: Cloud, name: str) -> dict[str, Any]:
     """Return a stack's description; empty if it does not exist."""
-    with explained("the stack"):
+    with aws_errors_explained("the stack"):
         try:
             return cloud.client("cloudformation").describe_stacks(StackName=name)["Stacks"][0]
         except Exception as e:
@@ -53,7 +53,7 @@ def require_buckets(cloud: Cloud, deployment: Deployment) -> None:
     """Raise AwsError for a bucket that does not exist or is in another region."""
     for place in (deployment.source, deployment.lake, deployment.artifacts):
         try:
-            with explained(f"bucket {place.bucket}"):
+            with aws_errors_explained(f"bucket {place.bucket}"):
                 found = cloud.client("s3").get_bucket_location(Bucket=place.bucket)["LocationConstraint"]
         except AwsError as e:
             if "NoSuchBucket" in e.problem:
@@ -73,7 +73,7 @@ def require_task(cloud: Cloud, deployment: Deployment) -> None:
     if not arn:
         return
     dms = cloud.client("dms")
-    with explained(f"DMS task {arn}"):
+    with aws_errors_explained(f"DMS task {arn}"):
         if ":replication-config:" in arn:  # before its first start, DMS describes only its configuration
             filters = [{"Name": "replication-config-arn", "Values": [arn]}]
             known = dms.describe_replication_configs(Filters=filters)["ReplicationConfigs"]
@@ -88,7 +88,7 @@ def cluster_role(cloud: Cloud, deployment: Deployment) -> str:
     name = deployment.settings.cluster
     if not name:
         return "none"
-    with explained(f"cluster {name}"):
+    with aws_errors_explained(f"cluster {name}"):
         found = cloud.client("emr").describe_cluster(ClusterId=name)["Cluster"]
         if (status := found["Status"]["State"]) not in ("STARTING", "BOOTSTRAPPING", "RUNNING", "WAITING"):
             raise AwsError(f"cluster {name} is in state {status}", "name a running cluster in section aws")
@@ -102,7 +102,7 @@ def change_set(cloud: Cloud, deployment: Deployment, parameters: dict[str, str])
     exists = require_changeable(cloud, deployment)
     formation, name = cloud.client("cloudformation"), f"frazil-{time.time_ns()}"
     at = {"StackName": deployment.name, "ChangeSetName": name}
-    with explained("the change set"):
+    with aws_errors_explained("the change set"):
         formation.create_change_set(
             **at,
             ChangeSetType="UPDATE" if exists else "CREATE",
@@ -125,7 +125,7 @@ def change_set(cloud: Cloud, deployment: Deployment, parameters: dict[str, str])
 def drop_change_set(cloud: Cloud, deployment: Deployment, name: str) -> None:
     """Delete a change set, and the empty stack that only a change set has made."""
     formation = cloud.client("cloudformation")
-    with explained("the change set"):
+    with aws_errors_explained("the change set"):
         formation.delete_change_set(StackName=deployment.name, ChangeSetName=name)
     if state(cloud, deployment.name).get("StackStatus") == "REVIEW_IN_PROGRESS":
         delete_stack(cloud, deployment)
@@ -134,7 +134,7 @@ def drop_change_set(cloud: Cloud, deployment: Deployment, name: str) -> None:
 def carry_out(cloud: Cloud, deployment: Deployment, name: str, say: Callable[[str], None]) -> None:
     """Execute a change set and wait for its end; raise AwsError with the first cause if it fails."""
     formation = cloud.client("cloudformation")
-    with explained("the stack"):
+    with aws_errors_explained("the stack"):
         formation.execute_change_set(StackName=deployment.name, ChangeSetName=name)
     done = _awaited(lambda: state(cloud, deployment.name), "StackStatus", say)
     if done["StackStatus"] not in ("CREATE_COMPLETE", "UPDATE_COMPLETE"):
@@ -167,7 +167,7 @@ def _awaited(look: Callable[[], dict[str, Any]], key: str, say: Callable[[str], 
 
 def events_are_on(cloud: Cloud, bucket: str) -> bool:
     """Return whether a bucket sends its events to EventBridge."""
-    with explained(f"bucket {bucket}"):
+    with aws_errors_explained(f"bucket {bucket}"):
         found = cloud.client("s3").get_bucket_notification_configuration(Bucket=bucket)
     return "EventBridgeConfiguration" in found
 
@@ -175,7 +175,7 @@ def events_are_on(cloud: Cloud, bucket: str) -> bool:
 def turn_events_on(cloud: Cloud, bucket: str) -> None:
     """Let a bucket send its events to EventBridge, and keep its other notifications."""
     s3 = cloud.client("s3")
-    with explained(f"bucket {bucket}"):
+    with aws_errors_explained(f"bucket {bucket}"):
         found = s3.get_bucket_notification_configuration(Bucket=bucket)
         kept = {n: v for n, v in found.items() if n.endswith("Configurations")}
         given = {**kept, "EventBridgeConfiguration": {}}
@@ -198,7 +198,7 @@ def _parts(keys: list[str], size: int = 1000) -> Iterator[list[str]]:
 def delete_objects(cloud: Cloud, place: Place, keys: list[str]) -> None:
     """Delete objects of a folder."""
     for part in _parts(keys):
-        with explained(f"bucket {place.bucket}"):
+        with aws_errors_explained(f"bucket {place.bucket}"):
             entries = [{"Key": key} for key in part]
             answer = cloud.client("s3").delete_objects(Bucket=place.bucket, Delete={"Objects": entries, "Quiet": True})
         for failed in answer.get("Errors", ()):
@@ -217,13 +217,13 @@ def running(cloud: Cloud, pipeline: str) -> list[dict[str, Any]]:
 def stop(cloud: Cloud, executions: Iterable[dict[str, Any]]) -> None:
     """Stop executions; Step Functions cancels their jobs."""
     for each in executions:
-        with explained("the execution"):
+        with aws_errors_explained("the execution"):
             cloud.client("stepfunctions").stop_execution(executionArn=each["executionArn"], cause="frazil aws down")
 
 
 def delete_stack(cloud: Cloud, deployment: Deployment, say: Callable[[str], None] | None = None) -> None:
     """Delete the stack, and wait until it is gone."""
-    with explained("the stack"):
+    with aws_errors_explained("the stack"):
         cloud.client("cloudformation").delete_stack(StackName=deployment.name)
     left = _awaited(lambda: state(cloud, deployment.name), "StackStatus", say)
     if left and left["StackStatus"] != "DELETE_COMPLETE":
@@ -251,10 +251,10 @@ def left_over(cloud: Cloud, env: str, looks: int = 10) -> list[str]:
 
 def definition_problems(cloud: Cloud, deployment: Deployment) -> list[str]:
     """Let AWS itself check the template and the state machine; return what it finds."""
-    with explained("the template"):
+    with aws_errors_explained("the template"):
         cloud.client("cloudformation").validate_template(TemplateBody=deployment.template())
     definition = json.loads(deployment.template().split("DefinitionString: ", 1)[1].split("\n", 1)[0])
-    with explained("the state machine"):
+    with aws_errors_explained("the state machine"):
         found = cloud.client("stepfunctions").validate_state_machine_definition(definition=definition)
     return [f"{d['code']}: {d['message']}" for d in found.get("diagnostics", ()) if d["severity"] == "ERROR"]
 
@@ -263,7 +263,7 @@ def stop_application(cloud: Cloud, application: str) -> None:
     """Stop an EMR Serverless application and its jobs: a started one cannot be deleted."""
     emr = cloud.client("emr-serverless")
     alive = ["SUBMITTED", "PENDING", "SCHEDULED", "RUNNING", "QUEUED"]
-    with explained("the application"):
+    with aws_errors_explained("the application"):
         for job in emr.list_job_runs(applicationId=application, states=alive)["jobRuns"]:
             emr.cancel_job_run(applicationId=application, jobRunId=job["id"])
         emr.stop_application(applicationId=application)

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from frazil.aws import stack
-from frazil.aws.cloud import Cloud, explained
+from frazil.aws.cloud import Cloud, aws_errors_explained
 from frazil.aws.deployment import AwsError, Deployment
 from frazil.config.aws_calls import describe_task
 from frazil.errors import many
@@ -20,7 +20,7 @@ def progress(cloud: Cloud, deployment: Deployment) -> tuple[list[str], bool]:
     """Return lines about the pipeline, and whether its newest execution has not failed."""
     found = stack.outputs(cloud, deployment)
     lines = [f"stack {deployment.name}: {stack.state(cloud, deployment.name)['StackStatus']}"]
-    with explained("the pipeline"):
+    with aws_errors_explained("the pipeline"):
         states = cloud.client("stepfunctions")
         executions = states.list_executions(stateMachineArn=found["Pipeline"], maxResults=SHOWN)["executions"]
     lines += [_execution(states, each) for each in executions] or ["no execution yet"]
@@ -32,7 +32,7 @@ def _execution(states: Any, execution: dict[str, Any]) -> str:
     """Return a line about an execution: since when, at which state, and why it failed."""
     begun = f"{execution['startDate']:%Y-%m-%d %H:%M:%S%z}"
     line = f"execution {execution['name'][:12]} of {begun}: {execution['status']}"
-    with explained("the execution"):
+    with aws_errors_explained("the execution"):
         if execution["status"] == "RUNNING":
             newest = states.get_execution_history(
                 executionArn=execution["executionArn"], reverseOrder=True, maxResults=20
@@ -47,7 +47,7 @@ def _execution(states: Any, execution: dict[str, Any]) -> str:
 
 def _queue(cloud: Cloud, url: str) -> str:
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-    with explained("the queue"):
+    with aws_errors_explained("the queue"):
         told = cloud.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
     return f"queue: {many(int(told[names[0]]), 'event')} waiting, {told[names[1]]} with a job"
 
@@ -57,7 +57,7 @@ def _task(cloud: Cloud, deployment: Deployment) -> list[str]:
     if not (arn := deployment.settings.replication_task):
         return []
     try:
-        with explained("DMS"):
+        with aws_errors_explained("DMS"):
             task = describe_task(cloud.client("dms"), arn)
     except AwsError as e:
         return [f"DMS task: unknown: {e.problem}"]
@@ -74,7 +74,7 @@ def _runs(cloud: Cloud, deployment: Deployment) -> list[str]:
     given = {"Bucket": place.bucket, "Prefix": f"{place.prefix}/"}
     found = [o for o in cloud.pages("s3", "list_objects_v2", "Contents", **given) if o["Key"].endswith("/run.json")]
     newest = sorted(found, key=lambda o: o["LastModified"], reverse=True)[:SHOWN]
-    with explained(str(place)):
+    with aws_errors_explained(str(place)):
         s3 = cloud.client("s3")
         bodies = [s3.get_object(Bucket=place.bucket, Key=o["Key"])["Body"].read() for o in newest]
     return [_run(json.loads(body)) for body in bodies] or ["no run yet"]

@@ -9,7 +9,7 @@ from io import BytesIO
 from pathlib import Path
 
 from frazil.aws import definition, stack
-from frazil.aws.cloud import Cloud, explained
+from frazil.aws.cloud import Cloud, aws_errors_explained
 from frazil.aws.deployment import OLDEST_PYTHON, AwsError, Deployment
 from frazil.aws.watch import progress
 from frazil.cli import aws_job, bundle
@@ -119,7 +119,7 @@ def _send(cloud: Cloud, archives: dict[str, tuple[str, bytes]]) -> None:
     s3 = cloud.client("s3")
     for url, content in archives.values():
         bucket, _, key = url.removeprefix("s3://").partition("/")
-        with explained(url):
+        with aws_errors_explained(url):
             try:
                 s3.head_object(Bucket=bucket, Key=key)
             except Exception as e:
@@ -206,7 +206,7 @@ def _start(deployment: Deployment, options: argparse.Namespace) -> int:
     if at_work := stack.running(cloud, pipeline):
         print(f"execution {at_work[0]['name']} is at work")
         return runs.SKIPPED
-    with explained("the pipeline"):
+    with aws_errors_explained("the pipeline"):
         started = cloud.client("stepfunctions").start_execution(stateMachineArn=pipeline, input="{}")
     print(f"started {started['executionArn'].rsplit(':', 1)[1]}")
     return runs.OK

@@ -16,7 +16,7 @@ from frazil.config.source_database import ENGINES, SourceDatabaseError
 from frazil.config.spec import SpecError, TableSpec, parse_spec, spec_text
 from frazil.dms.aws_json import EndpointError, read_endpoint_document, read_json
 from frazil.dms.found_files import find
-from frazil.dms.guesses import KEYS, NULLS, NUMBERS, UNSAFE, FoundTable, Guess, Guesses, guess
+from frazil.dms.guesses import KEYS, NULLS, NUMBERS, UNSAFE, Guess, GuessedTable, Guesses, guess
 from frazil.dms.mappings import Mappings, read_mappings
 from frazil.dms.settings_check import refuse
 from frazil.errors import safe
@@ -132,7 +132,7 @@ def _remarks(guessed: Guesses, settings: dict[str, Any], options: argparse.Names
     return [safe(line) for line in lines]
 
 
-def _add(done: FromFiles, table: FoundTable, take: list[str]) -> None:
+def _add(done: FromFiles, table: GuessedTable, take: list[str]) -> None:
     """Add a table, unless no spec of it is valid."""
     if not table.columns:
         done.notes.append(f"{table.source}: no file of it can be read, so it has no spec")
@@ -147,7 +147,7 @@ def _add(done: FromFiles, table: FoundTable, take: list[str]) -> None:
     done.comments[table.source] = [_about_key(table, spec), *(_about(g, NUMBERS in take) for g in table.columns)]
 
 
-def _about_key(table: FoundTable, spec: TableSpec) -> str:
+def _about_key(table: GuessedTable, spec: TableSpec) -> str:
     if not table.key:
         return "guess: no columns are unique in the first rows: name the key, or declare without_key"
     if table.key_is_proven:

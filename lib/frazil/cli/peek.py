@@ -13,9 +13,9 @@ from pathlib import Path
 from frazil.cli.terminal import MOST_REMARKS, cut, remarks, safe_lines
 from frazil.config.settings import ParameterError
 from frazil.dms.aws_json import read_endpoint_document
-from frazil.dms.file_names import moment
+from frazil.dms.file_names import time_of_name
 from frazil.dms.found_files import Found, find
-from frazil.dms.guesses import KEYS, NULLS, NUMBERS, FoundTable, Guesses, guess
+from frazil.dms.guesses import KEYS, NULLS, NUMBERS, GuessedTable, Guesses, guess
 from frazil.dms.listing import TableObjects
 from frazil.dms.mappings import read_mappings
 from frazil.dms.settings_check import ANY_NAME, Evidence
@@ -106,7 +106,7 @@ def _tables(found: Found, guessed: Guesses) -> Iterator[str]:
         yield from safe_lines(_lag(newest, [t.last_commit for t in guessed.tables.values()]))
 
 
-def _row(name: str, found: Found, table: FoundTable | None) -> dict[str, str]:
+def _row(name: str, found: Found, table: GuessedTable | None) -> dict[str, str]:
     there = found.tables[name]
     changes = table.changes if table else 0
     key = ", ".join(table.key) + " ?" * (not table.key_is_proven) if table and table.key else "not seen"
@@ -133,13 +133,13 @@ def _rate(there: TableObjects, changes: int) -> str:
     """Return the changes an hour, by the times in the names of the first and the last change file."""
     if len(there.changes) < 2:
         return "-"
-    seconds = (moment(there.changes[-1].name) - moment(there.changes[0].name)).total_seconds()
+    seconds = (time_of_name(there.changes[-1].name) - time_of_name(there.changes[0].name)).total_seconds()
     return _about(round(changes * 3600 / seconds)) if seconds >= SHORTEST_S else "-"
 
 
 def _lag(newest: str, commits: Iterable[str]) -> str:
     """Return the age of the newest change file, and how long after the last commit in it DMS wrote it."""
-    written = moment(newest).replace(tzinfo=UTC)
+    written = time_of_name(newest).replace(tzinfo=UTC)
     text = f"newest change file: {written:%Y-%m-%d %H:%M:%S} UTC, {span((datetime.now(UTC) - written).total_seconds())} ago"
     if last := max(commits, default=""):
         behind = (written - datetime.fromisoformat(last[:26]).replace(tzinfo=UTC)).total_seconds()

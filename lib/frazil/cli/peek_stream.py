@@ -9,7 +9,7 @@ from datetime import UTC
 from frazil.cli.terminal import MOST_REMARKS, cut, remarks, safe_lines
 from frazil.config.timestamps import clock
 from frazil.dms.found_messages import FoundMessages, FoundTable
-from frazil.dms.stream_source import moment
+from frazil.dms.stream_source import parsed_time
 from frazil.errors import many, safe
 from frazil.report.chart_style import span
 from frazil.report.notebook_output import Grid
@@ -57,7 +57,7 @@ def _times(found: FoundMessages) -> str:
     text = f"messages of {clock(found.oldest_ms)[:19]} to {clock(found.newest_ms)[:19]} UTC, the newest {span(age)} ago"
     last = max((t.last_commit for t in found.tables.values()), default="")
     if last:
-        late = found.newest_ms / 1000 - moment(last[:26].rstrip("Z")).replace(tzinfo=UTC).timestamp()
+        late = found.newest_ms / 1000 - parsed_time(last[:26].rstrip("Z")).replace(tzinfo=UTC).timestamp()
         text += f"; last commit seen {last[:19]}" + (f", {span(late)} before it arrived" if late >= 0 else "")
     return text
 

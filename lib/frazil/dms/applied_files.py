@@ -32,7 +32,7 @@ MOST_AWAITED = 200
 FILES, AWAITED, SEEN = "frazil.files", "frazil.awaited", "frazil.seen"
 """The properties: the record; names of files listed but not applied yet; the segment with newer ETags of unchanged files."""
 
-Place = tuple[str, int]
+FilePlace = tuple[str, int]
 """A file's place in the order: its name, or the name after which it was applied, with its turn after that name."""
 
 
@@ -52,7 +52,7 @@ class AppliedFile(NamedTuple):
     turn: int = 0
 
     @property
-    def place(self) -> Place:
+    def place(self) -> FilePlace:
         """The place in the order at which it was applied."""
         return self.after or self.name, self.turn
 
@@ -163,7 +163,7 @@ class AppliedFiles:
         """All files of the record, by name."""
         return {f.name: f for f in (*(f for data in self._stored for f in unpacked(data)), *self.tail)}
 
-    def etags(self, place: Place) -> dict[str, str]:
+    def etags(self, place: FilePlace) -> dict[str, str]:
         """Return {name: ETag} of the change files applied up to `place`; an empty ETag matches any."""
         fronts = [_parts(data, both=False)[0].split("\t") for data in self._stored]
         if any(f.after for f in self.tail) or any(after.strip("\n") for _, _, after in fronts):

@@ -23,7 +23,7 @@ SEQUENCES = {
     "YYYYMMDD": "%Y/%m/%d", "YYYYMMDDHH": "%Y/%m/%d/%H", "YYYYMM": "%Y/%m", "MMYYYYDD": "%m/%Y/%d", "DDMMYYYY": "%d/%m/%Y",
 }  # fmt: skip
 """Values of DatePartitionSequence, and the `strftime` formats of their folders with the delimiter SLASH."""
-DELIMITERS = {"SLASH": "/", "UNDERSCORE": "_", "DASH": "-", "NONE": ""}
+DATE_DELIMITERS = {"SLASH": "/", "UNDERSCORE": "_", "DASH": "-", "NONE": ""}
 """Values of DatePartitionDelimiter."""
 
 
@@ -39,7 +39,7 @@ class DatePartition:
     @property
     def form(self) -> str:
         """The `strftime` format of the folder names."""
-        return SEQUENCES[self.sequence].replace("/", DELIMITERS[self.delimiter])
+        return SEQUENCES[self.sequence].replace("/", DATE_DELIMITERS[self.delimiter])
 
     def names(self, folder: str) -> bool:
         """Return whether a folder is a date partition, by its path below the table's folder."""
@@ -52,7 +52,7 @@ class DatePartition:
     @staticmethod
     def of(folder: str) -> DatePartition | None:
         """Return the settings that give a date partition this name; None if none do."""
-        forms = (DatePartition(True, sequence, delimiter) for sequence in SEQUENCES for delimiter in DELIMITERS)
+        forms = (DatePartition(True, sequence, delimiter) for sequence in SEQUENCES for delimiter in DATE_DELIMITERS)
         return next((form for form in forms if form.names(folder)), None)
 
     @property

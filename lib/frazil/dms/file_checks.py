@@ -12,7 +12,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING
 
 from frazil.dms.applied_files import digest
-from frazil.dms.file_names import moment
+from frazil.dms.file_names import time_of_name
 from frazil.dms.listing import DmsObject, SourceError, TableObjects
 from frazil.dms.position import PositionError, named
 from frazil.dms.storage import chunks, heads, is_s3, random_access
@@ -211,4 +211,4 @@ def _before_a_change(objects: TableObjects) -> list[DmsObject]:
 
 
 def _utc(name: str) -> float:
-    return moment(name).replace(tzinfo=UTC).timestamp()
+    return time_of_name(name).replace(tzinfo=UTC).timestamp()

@@ -10,7 +10,7 @@ from frazil.config.columns import PastLayout
 from frazil.config.spec import Column, TableSpec
 from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS, UNKNOWN, FieldNames, field_roles, fields_by_role
 from frazil.dms.endpoint import Endpoint, SourceTable
-from frazil.dms.file_names import CHANGES, moment
+from frazil.dms.file_names import CHANGES, time_of_name
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.mappings import SEQUENCE, is_expression
 from frazil.errors import nearest
@@ -66,7 +66,7 @@ def past_layout(spec: TableSpec, file: DmsObject | None, phase: int) -> PastLayo
     def covers(until: str) -> bool:
         named = CHANGES.match(until) or until.startswith("CDC_TXN-")
         try:
-            return moment(file.name) <= (moment(until) if named else datetime.fromisoformat(until))
+            return time_of_name(file.name) <= (time_of_name(until) if named else datetime.fromisoformat(until))
         except (ValueError, TypeError):
             raise SourceError(
                 f"{spec.file}: layouts: until '{until}' is neither a change file's name nor a time",

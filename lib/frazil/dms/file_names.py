@@ -18,7 +18,7 @@ def is_data(name: str) -> bool:
     return bool(CHANGES.match(name) or LOAD.match(name) or SHARED.match(name))
 
 
-def moment(name: str) -> datetime:
+def time_of_name(name: str) -> datetime:
     """Return the time in a change file's name, in the time zone of DMS's setting; ValueError if the digits are none."""
     digits = digits_of(name)
     parts = (digits[begin:end] for begin, end in ((0, 4), (4, 6), (6, 8), (8, 10), (10, 12), (12, 14), (14, 17)))
@@ -35,7 +35,7 @@ def name_at(time: datetime, like: str = "") -> str:
 def states_a_time(name: str) -> bool:
     """Return whether the digits in a change file's name are a time, as they always are in DMS's names."""
     try:
-        moment(name)
+        time_of_name(name)
     except ValueError:
         return False
     return True

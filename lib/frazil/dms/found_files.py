@@ -17,7 +17,7 @@ from frazil.dms.file_columns import first_and_last, first_rows, footer, metadata
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.file_names import LOAD, is_data, states_a_time
 from frazil.dms.listing import CONTROL, DmsObject, TableObjects, classified
-from frazil.dms.settings_check import DELIMITERS, read_rows, unpacked
+from frazil.dms.settings_check import FIELD_DELIMITERS, read_rows, unpacked
 from frazil.dms.storage import PAGE, decoded, each_of, is_s3, location, walk
 from frazil.errors import FrazilError
 
@@ -187,7 +187,7 @@ def _parquet_rows(file: DmsObject) -> tuple[tuple[str, ...], ...]:
 
 def _of_text(sample: Sample, text: str, whole: bool, packing: float) -> Sample:
     first = text[:10_000].splitlines()[0] if text.strip() else ""
-    likely = sorted((d for d in DELIMITERS if d in first), key=first.count, reverse=True) or [","]
+    likely = sorted((d for d in FIELD_DELIMITERS if d in first), key=first.count, reverse=True) or [","]
     tried = [(d, read_rows(text, whole, Endpoint(null_value="", delimiter=d), 2)) for d in likely]
     delimiter, read = next(((d, r) for d, r in tried if r.delimiter == d), tried[0])
     rows, problem, count = read.rows, "", len(read.rows)

@@ -77,7 +77,7 @@ class Guess:
 
 
 @dataclass
-class FoundTable:
+class GuessedTable:
     """What is known about a table without a spec."""
 
     source: str
@@ -105,7 +105,7 @@ class Guesses:
     """What DMS's files show of the settings and the tables; `proposed_null` is the likely null token (None: not seen)."""
 
     settings: dict[str, Any]
-    tables: dict[str, FoundTable]
+    tables: dict[str, GuessedTable]
     rules: list[dict[str, Any]]
     shown: list[Evidence] = field(default_factory=list)
     null: str | None = None
@@ -176,7 +176,7 @@ def guess(found: Found, stated: dict[str, Any] | None = None, mappings: Mappings
     return result
 
 
-def _judged(found: Found, table: FoundTable, source_table: SourceTable) -> list[Evidence]:
+def _judged(found: Found, table: GuessedTable, source_table: SourceTable) -> list[Evidence]:
     """Return what a table's readable files show of the settings, as 00_setup judges them."""
     there, readable = found.tables[table.source], {s.file for s in found.samples[table.source] if not s.problem}
     loads, changes = (tuple(f for f in files if f in readable) for files in (there.loads, there.changes))
@@ -252,9 +252,9 @@ def _take_time(found: Found, views: dict[str, list[_View]]) -> str | None:
 # --- tables
 
 
-def _table(name: str, found: Found, views: Sequence[_View]) -> FoundTable:
+def _table(name: str, found: Found, views: Sequence[_View]) -> GuessedTable:
     """Guess columns, key and numbers of rows of a table."""
-    table = FoundTable(name, problems=[f"{s.file.path} {s.problem}" for s in found.samples[name] if s.problem])
+    table = GuessedTable(name, problems=[f"{s.file.path} {s.problem}" for s in found.samples[name] if s.problem])
     wide = next((v for v in views if max(map(len, (v.names, *v.rows[:1]))) > MOST_COLUMNS), None)
     if wide:
         table.problems.append(
@@ -282,7 +282,7 @@ def _estimate(sizes: Sequence[int], row_bytes: Sequence[float]) -> int:
     return round(sum(sizes) * len(row_bytes) / sum(row_bytes)) if sum(row_bytes) else 0
 
 
-def _columns(views: Sequence[_View], table: FoundTable) -> tuple[list[str], dict[str, list[str]], dict[str, Guess]]:
+def _columns(views: Sequence[_View], table: GuessedTable) -> tuple[list[str], dict[str, list[str]], dict[str, Guess]]:
     """Return a table's own columns in the order of its newest file, their texts, and the types that Parquet states."""
     names: list[str] = []
     values: dict[str, list[str]] = {}
@@ -309,7 +309,7 @@ def _is_sequence(values: Sequence[str]) -> bool:
     return bool(filled) and all(SEQUENCE_DIGITS.fullmatch(v) for v in filled)
 
 
-def _without_images(names: list[str], view: _View, table: FoundTable) -> list[str]:
+def _without_images(names: list[str], view: _View, table: GuessedTable) -> list[str]:
     """Return the names without those of before-image columns: the last ones, null in inserts. Those of the key name the key."""
     for own in range((len(names) + 1) // 2, len(names)) if names[-1].startswith(IMAGE) else ():
         images = [n.removeprefix(IMAGE) for n in names[own:]]
@@ -382,7 +382,7 @@ def wider(one: Guess | None, other: Guess) -> Guess:
 # --- keys, nulls and rules
 
 
-def _guess_key(table: FoundTable, first: _View) -> None:
+def _guess_key(table: GuessedTable, first: _View) -> None:
     """Set the columns that are unique in the first rows, unless before-image columns name the key."""
     rows = [r[first.own :] for r in first.of("I")]
     rows = [r for r in rows if len(r) >= len(table.columns)]
@@ -413,7 +413,7 @@ def _guess_null(result: Guesses) -> None:
         result.null_why = f"{table}: {g.name} has {token or 'empty fields'}: {g.why}"
 
 
-def _share_sequence(tables: Iterable[FoundTable]) -> None:
+def _share_sequence(tables: Iterable[GuessedTable]) -> None:
     """Take the last column without any value as the sequence, where other tables of files without names have one there."""
     numbered = [t for t in tables if t.columns and t.columns[0].name == "column_1"]
     if any(t.sequence == f"column_{len(t.columns) + 1}" for t in numbered):
@@ -425,7 +425,7 @@ def _share_sequence(tables: Iterable[FoundTable]) -> None:
             t.sequence = t.sequence and "dms_change_seq"
 
 
-def _rules(tables: Iterable[FoundTable]) -> list[dict[str, Any]]:
+def _rules(tables: Iterable[GuessedTable]) -> list[dict[str, Any]]:
     """Return the rules of the task that explain the columns which DMS adds: for a schema if its tables agree."""
     by_schema: dict[str, dict[tuple, list[str]]] = {}
     for t in (t for t in tables if t.columns):

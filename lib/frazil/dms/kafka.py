@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 from frazil.dms.stream_source import (
     RELOAD,
     ExpiredError,
+    MessagePlace,
     Offsets,
-    Place,
     Retention,
     StreamError,
     StreamRead,
     UnreachableError,
     Work,
-    moment,
     named_places,
     named_source,
     numbered,
+    parsed_time,
     stream_name,
 )
 from frazil.errors import nearest
@@ -169,7 +169,7 @@ class MessageRange:
 
         return self.spark.range(0, len(parts), 1, len(parts)).mapInArrow(run, schema)
 
-    def around(self, places: Iterable[Place]) -> MessageRange:
+    def around(self, places: Iterable[MessagePlace]) -> MessageRange:
         """Return the messages from the first to the last of some places in each partition, read by a new consumer for threads."""
         own = [(p, int(o)) for p, o in places if p in self.end and self.begin[p] <= int(o) < self.end[p]]
         begin, end = dict(sorted(own, reverse=True)), dict(sorted((p, o + 1) for p, o in own))
@@ -292,7 +292,7 @@ class Kafka:
             return self._offsets(where)
         if where.startswith("{"):
             return self.retention().checked_position(named_places(where, self.ends()), "stream_start", {})
-        found, ends = self._offsets("for_timestamp", int(moment(where).timestamp() * 1000)), self.ends()
+        found, ends = self._offsets("for_timestamp", int(parsed_time(where).timestamp() * 1000)), self.ends()
         return {p: o if o >= 0 else ends[p] for p, o in found.items()}
 
     def retention(self) -> Retention:

@@ -23,16 +23,16 @@ from frazil.dms.stream_source import (
     ARRIVED,
     RELOAD,
     ExpiredError,
+    MessagePlace,
     Offsets,
-    Place,
     Retention,
     StreamError,
     StreamRead,
     UnreachableError,
     Work,
-    moment,
     named_places,
     named_source,
+    parsed_time,
     stream_name,
 )
 from frazil.errors import nearest
@@ -153,7 +153,7 @@ class Kinesis:
             return self.earliest()
         if where.startswith("{"):
             return {**named_places(where, self.ends()), ARRIVED: 0}
-        at = time.time() if where == "latest" else moment(where).timestamp()
+        at = time.time() if where == "latest" else parsed_time(where).timestamp()
         return {**self.ends(), ARRIVED: round(at * 1000)}
 
     def _summaries(self) -> dict[str, dict[str, Any]]:
@@ -253,7 +253,7 @@ class CachedMessages:
         """Return the rows that `work` makes of the messages in Spark tasks."""
         return self.frame.mapInArrow(work, schema)
 
-    def around(self, places: Iterable[Place]) -> CachedMessages:
+    def around(self, places: Iterable[MessagePlace]) -> CachedMessages:
         """Return the messages at some places."""
         wanted = ", ".join(literal("/".join(place)) for place in places)
         return CachedMessages(self.frame.where(f"concat_ws('/', object, offset) in ({wanted})"))

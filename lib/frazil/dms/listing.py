@@ -17,7 +17,7 @@ from pathlib import Path
 
 from frazil.config.spec import TableSpec
 from frazil.dms.endpoint import DatePartition
-from frazil.dms.file_names import CHANGES, LOAD, SHARED, is_data, moment, name_at, states_a_time
+from frazil.dms.file_names import CHANGES, LOAD, SHARED, is_data, name_at, states_a_time, time_of_name
 from frazil.dms.storage import DmsObject, ListingFilter, is_s3, location, walk
 from frazil.errors import FrazilError, nearest
 
@@ -62,7 +62,7 @@ def newest(folder: str, begin: Begin) -> list[DmsObject]:
     Earlier partitions are not listed, as DMS fills partitions in order. A full listing finds files that arrive there
     later.
     """
-    start = name_at(moment(begin.start))
+    start = name_at(time_of_name(begin.start))
     if not is_s3(folder):
         return list(walk(folder, listing_filter=Since(start)))
     # Names that begin with a letter sort after ":", and those of load files after "LOA".
@@ -85,7 +85,7 @@ def _partitions(begin: Begin, back: int) -> list[str]:
 
     Later ones are included only if their names do not begin with the year: then S3 lists old ones between them.
     """
-    form, last = begin.partition.form, moment(begin.last)
+    form, last = begin.partition.form, time_of_name(begin.last)
     step = timedelta(hours=1) if "%H" in form else timedelta(days=1)
     first = last - back * (step if "%d" in form else timedelta(days=31))
     end = last if form.startswith("%Y") else datetime.now(UTC).replace(tzinfo=None) + timedelta(days=2)
@@ -192,7 +192,7 @@ def with_transactions(
     The table's own files, from before PreserveTransactions was switched on, come first. `begin` and `recorded` are
     as in `listing.list_table`.
     """
-    after = name_at(moment(begin.start), begin.last) if begin and SHARED.match(begin.last) else ""
+    after = name_at(time_of_name(begin.start), begin.last) if begin and SHARED.match(begin.last) else ""
     entries = walk(f"{location(root)}/{cdc_path}", start_after=after, listing_filter=recorded or ListingFilter())
     found = list(_require_data(entries, cdc_path))
     changes = (*objects.changes, *sorted((o for o in found if o.is_shared), key=lambda o: o.name))

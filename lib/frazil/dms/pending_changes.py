@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from frazil.config.sql import literal
 from frazil.core.csv import read_records
-from frazil.dms.applied_files import AppliedFile, AppliedFiles, Place, is_same, key_of
+from frazil.dms.applied_files import AppliedFile, AppliedFiles, FilePlace, is_same, key_of
 from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_checks import refused_if_damaged
 from frazil.dms.file_columns import file_layout, footer, has_header
@@ -97,7 +97,7 @@ def _times_of_parquet(file: DmsObject, endpoint: Endpoint) -> tuple[str, str] | 
 
 
 @dataclass(frozen=True)
-class State:
+class AppliedState:
     """What a table stores about its files: its `name` in Spark, the position parsed and as `stored`, and the record."""
 
     name: str
@@ -108,7 +108,7 @@ class State:
 
 
 @dataclass
-class Arrived:
+class ClassifiedFiles:
     """The change files of a listing, by what to do with them.
 
     `pending` and `late` are in the order in which they would be applied. `changed` has each file, what was applied, if
@@ -123,10 +123,10 @@ class Arrived:
     in_future: list[DmsObject] = field(default_factory=list)
 
 
-def arrived(files: Sequence[DmsObject], position: Position, record: AppliedFiles, now: float) -> Arrived:
+def classify(files: Sequence[DmsObject], position: Position, record: AppliedFiles, now: float) -> ClassifiedFiles:
     """Classify the change files of a listing; read local ones that have a new time but the same size."""
-    found, pending = Arrived(), []
-    reached: Place = (position.last, position.turn)
+    found, pending = ClassifiedFiles(), []
+    reached: FilePlace = (position.last, position.turn)
     for o in files:
         known = record.newest.get(o.name)
         old = o.name <= position.last and o.name not in position.recent
@@ -161,7 +161,7 @@ def _is_late(o: DmsObject, position: Position, record: AppliedFiles) -> bool:
     return bool(position.recent) and position.look_from <= o.name
 
 
-def _compare_with_record(o: DmsObject, known: AppliedFile, record: AppliedFiles, found: Arrived) -> None:
+def _compare_with_record(o: DmsObject, known: AppliedFile, record: AppliedFiles, found: ClassifiedFiles) -> None:
     if not known.etag or o.etag in (known.etag, record.seen.get(o.name)):
         return
     same = is_same(known, o.size, o.chunks)
@@ -174,13 +174,13 @@ def _compare_with_record(o: DmsObject, known: AppliedFile, record: AppliedFiles,
 Judge = Callable[[Sequence[DmsObject]], tuple[bool, str] | None]
 
 
-def pending(
+def require_applicable(
     objects: TableObjects,
-    state: State,
+    state: AppliedState,
     late: str = "refuse",
     without: Sequence[str] = (),
     judge: Judge = lambda files: None,
-) -> Arrived:
+) -> ClassifiedFiles:
     """Classify a listing's change files; return all `pending` ones in the order in which to apply them.
 
     Raise PositionError for a late file, for one that was written again after it was applied, and for names in the
@@ -188,7 +188,7 @@ def pending(
     parameters `late_files` and `go_on_without`. With `late` = `after`, late files are pending and come first. The
     exception is if `judge`, which is `pending_changes.clock_went_back`, finds that they only arrived late.
     """
-    found = arrived(objects.changes, state.position, state.record, time.time())
+    found = classify(objects.changes, state.position, state.record, time.time())
     _require_last_not_in_future(found, objects, state)
     if not is_other_load(objects, state.position):
         _require_listed_files(objects, state, without)
@@ -198,7 +198,7 @@ def pending(
     return found
 
 
-def with_known_loads(objects: TableObjects, state: State) -> tuple[TableObjects, list[DmsObject]]:
+def with_known_loads(objects: TableObjects, state: AppliedState) -> tuple[TableObjects, list[DmsObject]]:
     """Return the listing with old ETags for load files with unchanged bytes, and the files that were read for this."""
     position, record = state.position, state.record
     if not objects.loads or not position.loaded or objects.load_digest == position.load_digest:
@@ -215,7 +215,7 @@ def with_known_loads(objects: TableObjects, state: State) -> tuple[TableObjects,
     return replace(objects, loads=tuple(loads)), same
 
 
-def _require_last_not_in_future(found: Arrived, objects: TableObjects, state: State) -> None:
+def _require_last_not_in_future(found: ClassifiedFiles, objects: TableObjects, state: AppliedState) -> None:
     latest, position = latest_possible(time.time()), state.position
     if not position.last or digits_of(position.last) <= latest:
         return
@@ -234,7 +234,7 @@ def _require_last_not_in_future(found: Arrived, objects: TableObjects, state: St
     )
 
 
-def _refuse_stopping_files(found: Arrived, state: State, late: str, judge: Judge) -> None:
+def _refuse_stopping_files(found: ClassifiedFiles, state: AppliedState, late: str, judge: Judge) -> None:
     if found.changed:
         _refuse_changed(found, state.position, state.source)
     if found.late:
@@ -249,7 +249,7 @@ def _refuse_stopping_files(found: Arrived, state: State, late: str, judge: Judge
         )
 
 
-def _require_listed_files(objects: TableObjects, state: State, without: Sequence[str]) -> None:
+def _require_listed_files(objects: TableObjects, state: AppliedState, without: Sequence[str]) -> None:
     """Raise PositionError if a change file is gone that was listed and not applied, unless `without` has it."""
     present = {o.name for o in objects.changes}
     gone = [n for n in state.record.awaited if n > state.position.last and n not in present and n not in without]
@@ -263,7 +263,7 @@ def _require_listed_files(objects: TableObjects, state: State, without: Sequence
         )
 
 
-def _refuse_changed(found: Arrived, position: Position, source: str) -> None:
+def _refuse_changed(found: ClassifiedFiles, position: Position, source: str) -> None:
     problems = []
     for o, known, differs in found.changed:
         sizes = f"{known.size:,} bytes then, {o.size:,} now" if known else "its old size is not known"

@@ -1,4 +1,4 @@
-"""Reads, writes and advances a table's position: how far its files or messages have been applied."""
+"""A table's position, how far its files or messages are applied: its form as JSON, and how it advances."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from frazil.dms.applied_files import AppliedFiles
-from frazil.dms.file_names import is_change_file, moment, name_at
+from frazil.dms.file_names import is_change_file, name_at, time_of_name
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.stream_source import ARRIVED
 from frazil.errors import FrazilError, many
 
 if TYPE_CHECKING:
-    from frazil.dms.applied_files import Place
+    from frazil.dms.applied_files import FilePlace
 
 POSITION = "frazil.position"
 """The table property with the position."""
@@ -106,7 +106,7 @@ class Position:
         """The name from which on `recent` is complete: an hour back, or its first name if it is full. Listings begin here."""
         if len(self.recent) == MAX_RECENT:
             return self.recent[0]
-        return name_at(moment(self.last) - LOOK_BACK, self.last) if self.last else ""
+        return name_at(time_of_name(self.last) - LOOK_BACK, self.last) if self.last else ""
 
     @property
     def place(self) -> str:
@@ -270,11 +270,11 @@ def require_there(objects: TableObjects, names: tuple[str, ...], source: str) ->
 
 def _recent(last: str, names: set[str]) -> tuple[str, ...]:
     """Return the names within the look-back window before `last`, in order."""
-    since = moment(last) - LOOK_BACK
-    return tuple(sorted(n for n in names if moment(n) >= since)[-MAX_RECENT:])
+    since = time_of_name(last) - LOOK_BACK
+    return tuple(sorted(n for n in names if time_of_name(n) >= since)[-MAX_RECENT:])
 
 
-def places(position: Position, applied: Sequence[DmsObject]) -> dict[str, Place]:
+def places(position: Position, applied: Sequence[DmsObject]) -> dict[str, FilePlace]:
     """Return {name: place} of files applied in this order: after the last one, or with a turn after a later name."""
     last, turn, found = position.last, position.turn, {}
     for o in applied:

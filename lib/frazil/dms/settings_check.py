@@ -152,7 +152,7 @@ def unpacked(file: DmsObject, n: int = 1 << 16) -> tuple[bytes, str, bool]:
         return b"", "gzip", False
 
 
-DELIMITERS = (",", ";", "|", "\t", "\x01", "~", "^")
+FIELD_DELIMITERS = (",", ";", "|", "\t", "\x01", "~", "^")
 """The delimiters to try if the endpoint's does not fit."""
 TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
 NUMBER = re.compile(r"[+-]?\d[\d.eE+-]*")
@@ -208,7 +208,7 @@ def read_rows(text: str, whole: bool, endpoint: Endpoint, least: int) -> RowsRea
 
     fitting = {stated: fitting_rows(stated)}
     if not fitting[stated]:
-        fitting = {d: found for d in DELIMITERS if d != stated and (found := fitting_rows(d))}
+        fitting = {d: found for d in FIELD_DELIMITERS if d != stated and (found := fitting_rows(d))}
     if not fitting:
         return RowsRead(rows(stated, True), end)
     best = max(fitting, key=lambda d: len(next(iter(fitting[d].values()))[0]))

@@ -49,7 +49,7 @@ def raised_in_task(error: Exception) -> StreamError | None:
 
 
 Work = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
-Place = tuple[str, str]
+MessagePlace = tuple[str, str]
 """A partition, and the offset or sequence number of a message in it."""
 
 
@@ -65,7 +65,7 @@ class Messages(Protocol):
     def in_tasks(self, work: Work, schema: str) -> DataFrame:
         """Return the rows that `work` makes of the messages in Spark tasks, which read them when the rows are needed."""
 
-    def around(self, places: Iterable[Place]) -> Messages:
+    def around(self, places: Iterable[MessagePlace]) -> Messages:
         """Return the messages at some places, and perhaps others."""
 
 
@@ -159,7 +159,7 @@ def named_source(scheme: str, address: str, example: str) -> tuple[str, tuple[st
     return host, named
 
 
-def moment(where: str) -> datetime:
+def parsed_time(where: str) -> datetime:
     """Return the time in `stream_start`; without a zone it is UTC."""
     try:
         at = datetime.fromisoformat(where)

@@ -37,16 +37,16 @@ class Deleted:
     problem: str = ""
 
 
-def can_delete(plan: dict[str, LiveFile]) -> bool:
+def can_delete(live_files: dict[str, LiveFile]) -> bool:
     """Return whether tasks can read all present deletes of data files: those that Iceberg writes as Puffin or Parquet."""
-    return all(d["file-format"].upper() in ("PUFFIN", "PARQUET") for file in plan.values() for d in file.own)
+    return all(d["file-format"].upper() in ("PUFFIN", "PARQUET") for file in live_files.values() for d in file.own)
 
 
 def delete_in_tasks(
-    spark: SparkSession, found: DataFrame, plan: dict[str, LiveFile], write: WritePlan, partitions: int
+    spark: SparkSession, found: DataFrame, live_files: dict[str, LiveFile], write: WritePlan, partitions: int
 ) -> Deleted:
     """Write the deletes of rows that `key_scan.found_rows` found, together with the present deletes of their files."""
-    files = spark.sparkContext.broadcast([*plan.items()])
+    files = spark.sparkContext.broadcast([*live_files.items()])
     try:
         by_file = found.repartition(partitions, "file")
         parts: list[Deleted] = results_of(by_file, lambda batches: _deleted(batches, write, files.value))
@@ -102,8 +102,8 @@ def _deleted(batches: Iterator[pa.RecordBatch], write: WritePlan, files: Sequenc
             if before is None:
                 return Deleted(problem=f"{entry['file-path']}, which has deletes of {path}, is damaged")
             rows |= before
-    plan, vectors = ({path: pair[i] for path, pair in touched.items()} for i in (0, 1))
-    return Deleted(delete_entries(metadata.format_version, plan, vectors, _store(io, metadata)), count, digest)
+    live_files, vectors = ({path: pair[i] for path, pair in touched.items()} for i in (0, 1))
+    return Deleted(delete_entries(metadata.format_version, live_files, vectors, _store(io, metadata)), count, digest)
 
 
 def _rows_of_entry(io: FileIO, entry: dict[str, Any]) -> BitMap64 | None:

@@ -18,7 +18,7 @@ from frazil.core.changes import Changes
 from frazil.core.messages import Key, MessageNames, columns_of, gather, is_readable, seconds_of, type_columns
 from frazil.core.types import arrow_of
 from frazil.dms.control_records import DEFINING_OPERATIONS
-from frazil.dms.stream_source import ARRIVED, Messages, Offsets, Place, StreamError, Work
+from frazil.dms.stream_source import ARRIVED, MessagePlace, Messages, Offsets, StreamError, Work
 from frazil.engine.read_files import PartitionRead
 from frazil.engine.row_form import packed
 from frazil.lake.small_frames import of_arrow
@@ -183,7 +183,7 @@ def _shown(value: bytes | None) -> str:
 # --- messages again, by their places
 
 
-def values_at(messages: Sequence[Messages], places: Sequence[Place]) -> dict[Place, bytes | None]:
+def values_at(messages: Sequence[Messages], places: Sequence[MessagePlace]) -> dict[MessagePlace, bytes | None]:
     """Return the bytes of messages at some places, which this process reads again."""
     found, wanted = {}, set(places)
     for some in batches_here([some.around(wanted) for some in messages]):

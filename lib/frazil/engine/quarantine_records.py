@@ -146,7 +146,7 @@ def unreadable_records(messages: DataFrame, scheme: str, batch: str) -> DataFram
         "reason": F.expr("format_string('none of DMS\\'s messages: %.200s', coalesce(nullif(value, ''), 'it is empty'))"),
         "id": F.concat_ws(":", path, "offset", F.expr("unix_millis(arrived)")), "written_at": F.col("arrived"),
         "form": F.lit(JSON), "layout": F.array().cast("array<string>"), "misfit": F.lit(True), "keyed": F.lit(False),
-        "batch": F.lit(batch), **quarantine_table.stamped(batch, 0), "set_aside_at": quarantine_table.now(),
+        "batch": F.lit(batch), **quarantine_table.changed_by(batch, 0), "set_aside_at": quarantine_table.now(),
     }  # fmt: skip
     rest = {c: F.lit(None) for c in RECORD.keys() - known.keys() - {"object"}}
     return messages.withColumns({**known, **rest}).select(*quarantine_table.record_columns())

@@ -23,7 +23,7 @@ from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_checks import refused_if_damaged
 from frazil.dms.file_columns import file_layout, footer, has_header, require_comparable
 from frazil.dms.file_layout import CHANGE_PHASE
-from frazil.dms.file_names import moment
+from frazil.dms.file_names import time_of_name
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.storage import chunks, each_of, is_s3, random_access
 
@@ -96,7 +96,7 @@ def field_rules(table: SourceTable, phase: int) -> FieldRules:
 
 
 def _file(file: DmsObject, order: int, table: SourceTable, phase: int) -> FileToRead:
-    written = moment(file.name).replace(tzinfo=UTC).timestamp() if phase == CHANGE_PHASE else math.nan
+    written = time_of_name(file.name).replace(tzinfo=UTC).timestamp() if phase == CHANGE_PHASE else math.nan
     roles = file_layout(table, phase, file)
     if file.is_parquet:
         require_comparable(table.spec, roles, [(f.name, f.type) for f in footer(file)], file.path)

@@ -19,8 +19,8 @@ from frazil.engine.kept_batch import DriverBatch, KeptBatch, KeptIds, Write
 from frazil.engine.load_files import write_plan
 from frazil.engine.row_form import RowForm
 from frazil.engine.write_rows import WritePlan, new_writer
-from frazil.lake import jvm, jvm_data_files, jvm_row_delta
-from frazil.lake.commit import Commit, Facts, MismatchError, commit_of, once, require_same_position
+from frazil.lake import commit, jvm, jvm_data_files, jvm_row_delta
+from frazil.lake.commit import Commit, CommitMetadata, MismatchError, commit_of, require_same_position
 from frazil.lake.data_file_writer import LAST_UPDATED, ROW_ID
 from frazil.lake.key_scan import FoundRows, ScannedTable, find_rows, found_rows
 from frazil.lake.row_delta_files import by_file, deleted_rows, write_deletes
@@ -38,7 +38,7 @@ MOST_FOUND = 1_000_000
 
 
 def commit_by_scan(
-    spark: SparkSession, state: tuple[str, TableState], spec: TableSpec, found: Collapsed, facts: Facts
+    spark: SparkSession, state: tuple[str, TableState], spec: TableSpec, found: Collapsed, metadata: CommitMetadata
 ) -> Commit:
     """Commit a collapsed batch to a table, in one swap with its position; `state` is the table's name and state.
 
@@ -62,11 +62,11 @@ def commit_by_scan(
             deleted = delta.delete()
             if deleted.digest != digest:  # another writer may have moved rows to other keys
                 written, digest = [*chain.from_iterable(delta.write())], deleted.digest
-            return _commit(delta.target, deleted, written, facts)
+            return _commit(delta.target, deleted, written, metadata)
         finally:
             delta.release()
 
-    return once(spark, name, base, facts.position.batch, attempt)
+    return commit.commit_exactly_once(spark, name, base, metadata.position.batch, attempt)
 
 
 class _Target:
@@ -76,13 +76,13 @@ class _Target:
         self.spark, self.name, self.table, self.spec = spark, name, table, spec
         self.snapshot = table.currentSnapshot()
         require_no_equality_deletes(name, self.snapshot)
-        self.plan = jvm_row_delta.plan(spark, table, self.snapshot.snapshotId())
+        self.live_files = jvm_row_delta.live_files(spark, table, self.snapshot.snapshotId())
         self.has_row_ids = jvm.format_version(table) >= 3
 
     @property
     def scanned(self) -> ScannedTable:
         """The table as a scan of its keys reads it."""
-        return ScannedTable(self.name, self.spec, self.snapshot.snapshotId(), list(self.plan), self.has_row_ids)
+        return ScannedTable(self.name, self.spec, self.snapshot.snapshotId(), list(self.live_files), self.has_row_ids)
 
     @cached_property
     def write_plan(self) -> WritePlan:
@@ -108,12 +108,12 @@ class _InDriver:
 
         target = self.target
         old = self.old = find_rows(target.spark, target.scanned, self.batch.keys(), self.bounds)
-        paths, vectors = list(target.plan), {}
+        paths, vectors = list(target.live_files), {}
         for file, positions in by_file(old.file, old.position):
             path = paths[file]
-            before = deleted_rows(target.spark, target.table, path, target.plan[path].own)
+            before = deleted_rows(target.spark, target.table, path, target.live_files[path].own)
             vectors[path] = before | BitMap64(positions)
-        entries = write_deletes(target.spark, target.table, target.plan, vectors)
+        entries = write_deletes(target.spark, target.table, target.live_files, vectors)
         return Deleted(entries, len(old.n), digest_of(old.n, old.row_id))
 
     def write(self) -> list[list[dict[str, Any]]]:
@@ -138,7 +138,7 @@ class _InTasks:
 
     def delete(self) -> Deleted:
         target = self.target
-        deleted = delete_in_tasks(target.spark, self.kept, target.plan, target.write_plan, self.batch.partitions)
+        deleted = delete_in_tasks(target.spark, self.kept, target.live_files, target.write_plan, self.batch.partitions)
         if deleted.problem:
             raise MismatchError(f"{target.name}: {deleted.problem}", "run again")
         return deleted
@@ -158,15 +158,15 @@ def _delta_of(target: _Target, found: Collapsed) -> _InDriver | _InTasks:
     """Return the attempt for a batch; raise MismatchError if tasks cannot read the table's present deletes."""
     if found.kept is None or found.keys <= MOST_FOUND:
         return _InDriver(target, found)
-    if not can_delete(target.plan):
+    if not can_delete(target.live_files):
         raise MismatchError(f"{target.name} has deletes in Avro or ORC files", "a MERGE writes this batch")
     return _InTasks(target, found)
 
 
-def _commit(target: _Target, deleted: Deleted, written: list[dict[str, Any]], facts: Facts) -> Commit:
+def _commit(target: _Target, deleted: Deleted, written: list[dict[str, Any]], metadata: CommitMetadata) -> Commit:
     """Commit new rows and deletes; raise MismatchError if the table would not have the expected rows."""
     spark, table, name = target.spark, target.table, target.name
-    replaced = [d for path in deleted.entries for d in target.plan[path].own]
+    replaced = [d for path in deleted.entries for d in target.live_files[path].own]
     live = live_rows(target.snapshot) - deleted.count + sum(entry["record-count"] for entry in written)
 
     def check(head: jvm.JavaSnapshot) -> None:
@@ -174,11 +174,11 @@ def _commit(target: _Target, deleted: Deleted, written: list[dict[str, Any]], fa
             problem = f"{name} would have {live_rows(head):,} rows instead of {live:,}"
             raise MismatchError(problem, "look for rows with the same key")
 
-    facts.before_commit()
+    metadata.before_commit()
     new = jvm_data_files.from_json(spark, table, written)
     delta = jvm_row_delta.Delta(new, list(deleted.entries.values()), replaced, list(deleted.entries))
-    head = jvm_row_delta.commit(spark, table, target.snapshot.snapshotId(), delta, facts.stamp, check)
-    return commit_of(spark, head, facts.position.batch)
+    head = jvm_row_delta.commit(spark, table, target.snapshot.snapshotId(), delta, metadata.of_swap, check)
+    return commit_of(spark, head, metadata.position.batch)
 
 
 def _kept_row_ids(found: FoundRows, batch: DriverBatch | KeptBatch) -> KeptIds:

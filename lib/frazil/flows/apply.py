@@ -19,7 +19,7 @@ from frazil.core.time_sql import driver_rows
 from frazil.dms.aws_json import EndpointError
 from frazil.dms.file_checks import FileWatch, unpacked_bytes
 from frazil.dms.file_layout import CHANGE_PHASE
-from frazil.dms.file_names import moment
+from frazil.dms.file_names import time_of_name
 from frazil.dms.listing import DmsObject, SourceError, TableObjects
 from frazil.dms.position import Position, after_changes, named
 from frazil.engine import collapsed_batch, load_files, small_batch
@@ -32,7 +32,7 @@ from frazil.flows.quarantine import OfBatch
 from frazil.flows.tasks_or_driver import digests_of, in_tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm, merge
-from frazil.lake.commit import Commit, Facts, RowDeltaUnsupportedError
+from frazil.lake.commit import Commit, CommitMetadata, RowDeltaUnsupportedError
 from frazil.lake.stored_state import Update
 from frazil.lake.tables import TableState
 from frazil.report import latency
@@ -157,7 +157,7 @@ class _TooManyRowsError(Exception):
 def apply_batch(
     book: Workbook, spec: TableSpec, base: TableState, batch: Batch
 ) -> tuple[dict[str, int], dict[str, float]]:
-    """Read, order, collapse and commit one batch of changes; return its counts, and lag and commit time in seconds.
+    """Read, order, collapse and commit one batch of changes; return its counts, and latency and commit time in seconds.
 
     A bad row that may not be quarantined stops the batch before anything is written.
     """
@@ -169,7 +169,7 @@ def apply_batch(
             done = applying.apply_changes()
         except _TooManyRowsError:
             done = applying.apply_changes(TOO_MANY_ROWS)
-    book.on_commit(spec)
+    book.on_commit(spec)  # at once, since a pass may have many batches
     return done
 
 
@@ -215,14 +215,14 @@ class _Applying:
         """Add every change of change files as a row."""
         book, written = self.book, write_files(self.book, self.spec, batch.watch, CHANGE_PHASE)
         rows = written.tally.rows
-        stats, read_at = latency.picked_up(written.tally.seen(latency.QUANTILES), self.picked_up), time.time()
-        facts = _with_lane(self._facts(stats, rows), "append", "the table keeps every change")
+        stats, read_at = latency.with_age_at_pickup(written.tally.seen(latency.QUANTILES), self.picked_up), time.time()
+        metadata = _with_lane(self._metadata(stats, rows), "append", "the table keeps every change")
 
         def write(branch: str, properties: dict[str, str]) -> None:
             load_files.put(book.spark, branch, written, properties)
 
         of_batch = OfBatch(written.tally.bad, written.files)
-        with quarantine.quarantined_with_commit(book, self.spec, self.base, facts, of_batch) as with_quarantine:
+        with quarantine.quarantined_with_commit(book, self.spec, self.base, metadata, of_batch) as with_quarantine:
             done = commit.commit_batch(book.spark, self.name, self.base, with_quarantine, write)
         return self._counts(stats, rows, done, read_at)
 
@@ -299,7 +299,7 @@ class _Applying:
     def _require_names_in_order(self) -> None:
         """Raise SourceError if the changes are out of DMS's sequence, and files have the names of an hour that autumn repeats."""
         partition, files = self.book.endpoint.date_partition, self.batch.files
-        if repeated := [f.path for f in files if partition.is_repeated(moment(f.name))]:
+        if repeated := [f.path for f in files if partition.is_repeated(time_of_name(f.name))]:
             raise SourceError(
                 f"{self.spec.source}: changes are out of DMS's own sequence, and files are named in an hour that {partition.timezone} repeats: "
                 f"{named(repeated)}",
@@ -308,49 +308,45 @@ class _Applying:
             )
 
     def _commit_collapsed(self, found: Collapsed, lane: str, why: str) -> tuple[dict[str, int], dict[str, float]]:
-        """Commit a collapsed batch by its lane."""
+        """Commit a collapsed batch and the records of its bad rows; report it, and return its counts."""
         book, spec = self.book, self.spec
-        stats, read_at = latency.picked_up(found.seen, self.picked_up), time.time()
-        facts = self._facts(stats, found.keys)
+        stats, read_at = latency.with_age_at_pickup(found.seen, self.picked_up), time.time()
+        metadata = self._metadata(stats, found.keys)
 
         def frame() -> DataFrame:
             return found.frame if found.frame is not None else collapsed_batch.frame_of(book.spark, found.rows, spec)
 
         of_batch = OfBatch(found.bad, found.files, frame)
         rows = RowsToMerge(frame, why, found.bounds)
-        with quarantine.quarantined_with_commit(book, spec, self.base, facts, of_batch) as with_quarantine:
-            if lane == "merge":
-                done = commit_by_merge(book, spec, self.base, with_quarantine, rows)
-            else:
-                done = self._commit_by_row_delta(_with_lane(with_quarantine, lane, why), found, rows)
+        with quarantine.quarantined_with_commit(book, spec, self.base, metadata, of_batch) as with_quarantine:
+            done = self._commit_by_lane(lane, with_quarantine, found, rows)
         self._report(stats, done.summary)
         return self._counts(stats, found.keys, done, read_at)
 
-    def _commit_by_row_delta(self, facts: Facts, found: Collapsed, rows: RowsToMerge) -> Commit:
-        """Commit a batch as a row delta, or by a MERGE if it cannot be one."""
+    def _commit_by_lane(self, lane: str, metadata: CommitMetadata, found: Collapsed, rows: RowsToMerge) -> Commit:
+        """Commit a batch by its lane, or by a MERGE if a row delta cannot write it."""
+        book, spec = self.book, self.spec
+        if lane == "merge":
+            return commit_by_merge(book, spec, self.base, metadata, rows)
+        of_lane = _with_lane(metadata, lane, rows.why)
         try:
-            return self._row_delta(facts, found)
+            if lane == "scan":
+                from frazil.engine.scan_row_delta import commit_by_scan
+
+                return commit_by_scan(book.spark, (self.name, self.base), spec, found, of_lane)
+            row_delta = book.lanes.row_delta(self.name, spec)
+            new = row_delta.with_partition_values(small_batch.for_row_delta(found.rows, spec))
+            return row_delta.commit_by_index(self.base, new, of_lane)
         except RowDeltaUnsupportedError as error:
-            why = self.book.lanes.rule_out_row_delta(self.name, error)
+            why = book.lanes.rule_out_row_delta(self.name, error)
         frame = rows.frame().persist()
         try:
             rows = replace(rows, frame=lambda: frame, why=why)
-            return commit_by_merge(self.book, self.spec, self.base, facts, rows)
+            return commit_by_merge(book, spec, self.base, metadata, rows)
         finally:
             frame.unpersist()
 
-    def _row_delta(self, facts: Facts, found: Collapsed) -> Commit:
-        """Commit a batch as a row delta; raise RowDeltaUnsupportedError if a MERGE has to write it."""
-        book, spec = self.book, self.spec
-        if facts.summary["frazil.lane"] == "scan":
-            from frazil.engine.scan_row_delta import commit_by_scan
-
-            return commit_by_scan(book.spark, (self.name, self.base), spec, found, facts)
-        lane = book.lanes.row_delta(self.name, spec)
-        rows = lane.with_partition_values(small_batch.for_row_delta(found.rows, spec))
-        return lane.apply(self.base, rows, facts)
-
-    def _facts(self, stats: dict[str, Any], keys: int) -> Facts:
+    def _metadata(self, stats: dict[str, Any], keys: int) -> CommitMetadata:
         """Return the new position, and a summary with counts and a sketch of source commit times.
 
         The ledger is made of these.
@@ -363,7 +359,7 @@ class _Applying:
             "frazil.counts": json.dumps(counts, separators=(",", ":")),
             "frazil.latency": latency.sketch(stats, self.picked_up, self.batch.files),
         }
-        return Facts(position, summary, self.batch.record(position.batch))
+        return CommitMetadata(position, summary, self.batch.record(position.batch))
 
     def _report(self, stats: dict[str, Any], summary: dict[str, str]) -> None:
         """Report changes out of sequence, and another lane than before."""
@@ -382,16 +378,19 @@ class _Applying:
         counts = {"changes": stats["changes"], "inserts": stats["I"], "updates": stats["U"], "deletes": stats["D"], "keys": keys,
                   "added": done.count("added-records"), **({"quarantined": stats["bad"]} if stats["bad"] else {})}  # fmt: skip
         committed = done.committed_at / 1000
-        return counts, {**latency.lag(stats, committed - self.picked_up), "commit_s": max(0.0, committed - read_at)}
+        return counts, {
+            **latency.source_to_commit(stats, committed - self.picked_up),
+            "commit_s": max(0.0, committed - read_at),
+        }
 
 
-def _with_lane(facts: Facts, lane: str, why: str) -> Facts:
-    return replace(facts, summary={**facts.summary, "frazil.lane": lane, "frazil.lane-reason": why})
+def _with_lane(metadata: CommitMetadata, lane: str, why: str) -> CommitMetadata:
+    return replace(metadata, summary={**metadata.summary, "frazil.lane": lane, "frazil.lane-reason": why})
 
 
 @dataclass(frozen=True)
 class RowsToMerge:
-    """The rows of a MERGE: `frame` returns them. `why` Spark merges them is recorded."""
+    """The rows of a MERGE: `frame` returns them. `why` the batch takes its lane is recorded."""
 
     frame: Callable[[], DataFrame]
     why: str
@@ -399,7 +398,9 @@ class RowsToMerge:
     """The smallest and the largest first key, None if no literal can express them."""
 
 
-def commit_by_merge(book: Workbook, spec: TableSpec, base: TableState, facts: Facts, rows: RowsToMerge) -> Commit:
+def commit_by_merge(
+    book: Workbook, spec: TableSpec, base: TableState, metadata: CommitMetadata, rows: RowsToMerge
+) -> Commit:
     """Commit a batch by a MERGE, or by what a table without a key needs."""
     frame = rows.frame()
 
@@ -413,4 +414,4 @@ def commit_by_merge(book: Workbook, spec: TableSpec, base: TableState, facts: Fa
             seen = frame.localCheckpoint() if base.copy_on_write else frame
             merge.merge(book.spark, branch, seen, spec, properties, rows.bounds)
 
-    return commit.commit_batch(book.spark, book.name(spec), base, _with_lane(facts, "merge", rows.why), write)
+    return commit.commit_batch(book.spark, book.name(spec), base, _with_lane(metadata, "merge", rows.why), write)

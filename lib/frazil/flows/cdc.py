@@ -12,7 +12,7 @@ from frazil.dms.file_checks import ChangedWhileReadError, require_unchanged
 from frazil.dms.file_columns import first_alike
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
-from frazil.dms.pending_changes import State, with_known_loads
+from frazil.dms.pending_changes import AppliedState, with_known_loads
 from frazil.dms.position import Position, is_other_load
 from frazil.engine.read_files import FileToRead, count_tables
 from frazil.engine.small_batch import MOST_MB, are_small, must_be_small
@@ -33,18 +33,20 @@ from frazil.lake.tables import TableState, read_table_state
 from frazil.report.live_status import LiveStatus
 from frazil.results import TableResult
 
+MOST_CHANGED = 3  # so often may files change while a pass reads them
 
-def _waits_for(there: TableObjects, position: Position, pending: int, own: bool) -> str:
+
+def _waits_for(listed: TableObjects, position: Position, pending: int, only_own_rows: bool) -> str:
     """Return what waits, and for what: changes apply only to the load that they belong to.
 
-    `own`: whether pending files hold changes of this table only. DMS writes the first one when the load is complete.
+    `only_own_rows`: whether change files hold rows of this table only. DMS writes the first one when the load is complete.
     """
-    if position.awaits_load and there.loads and not (pending and own):
-        return f"{many(there.loads, 'load file')} came after 01_full_load found none: run it again"
+    if position.awaits_load and listed.loads and not (pending and only_own_rows):
+        return f"{many(listed.loads, 'load file')} came after 01_full_load found none: run it again"
     waits = f"pending: {many(pending, 'change file')}, until" if pending else ""
     if waits and not position.loaded:
         return f"{waits} the full load is applied: run 01_full_load"
-    if waits and is_other_load(there, position):
+    if waits and is_other_load(listed, position):
         return f"{waits} the load files that changed are applied: run 01_full_load, see on_changed_load"
     return ""
 
@@ -90,37 +92,39 @@ def run(book: Workbook) -> list[TableResult]:
     return list(total.values())
 
 
-def _listed(book: Workbook, spec: TableSpec, base: TableState, first: bool) -> tuple[TableObjects, list[DmsObject]]:
-    """List a table's files; return them and those to apply, in order.
+def _list_pending(
+    book: Workbook, spec: TableSpec, base: TableState, may_list_fully: bool
+) -> tuple[TableObjects, list[DmsObject]]:
+    """List a table's files; return them, and those to apply, in order.
 
-    What stops the table now also stops it the next time.
+    After an error the next listing is a full one, so that the same error stops the table again.
     """
-    state = State(book.name(spec), spec.source, base.position, base.stored, base.record)
+    state = AppliedState(book.name(spec), spec.source, base.position, base.stored, base.record)
     try:
-        there = book.objects(spec, base.position, first, base.record)
-        there, same = with_known_loads(there, state)
-        found = book.arrivals(spec, state, there)
+        listed = book.objects(spec, base.position, may_list_fully, base.record)
+        listed, same = with_known_loads(listed, state)
+        found = book.require_applicable(spec, state, listed)
     except FrazilError:
         book.list_in_full(spec)
         raise
     if same := [*same, *found.same]:
         remember_same(jvm.load_table(book.spark, book.name(spec)), base.record, same, commit.new_batch())
         book.progress(f"{spec.source}: {many(same, 'file')} with another time, and the bytes that were applied")
-    names = {o.name for o in there.changes}
+    names = {o.name for o in listed.changes}
     if given_up := [n for n in base.record.awaited if n in book.settings.go_on_without and n not in names]:
         await_files(jvm.load_table(book.spark, book.name(spec)), base.record, (), given_up)
         book.progress(f"{spec.source}: continues without {', '.join(given_up)}: their changes are lost")
-    return there, found.pending
+    return listed, found.pending
 
 
-def _apply(
-    book: Workbook, spec: TableSpec, base: TableState, files: list[DmsObject], there: TableObjects
+def _apply_files(
+    book: Workbook, spec: TableSpec, base: TableState, files: list[DmsObject], listed: TableObjects
 ) -> tuple[dict[str, int], dict[str, float]]:
     """Apply a batch. If a file has disappeared meanwhile, the table records that it existed."""
     try:
         shaped = follow(book, spec, base, files, CHANGE_PHASE)
         require_whole_rows(book, shaped.spec)
-        batch = FileBatch(book, shaped.spec, shaped.on(base), files, there)
+        batch = FileBatch(book, shaped.spec, shaped.on(base), files, listed)
         counts, live = apply_batch(book, shaped.spec, batch.base, batch)
     except PositionMovedError:
         raise
@@ -137,50 +141,50 @@ def _apply(
     return counts, live
 
 
-def _one_pass(book: Workbook, spec: TableSpec, before: int, report: Callable[[TableResult, str], None]) -> TableResult:
+def _one_pass(
+    book: Workbook, spec: TableSpec, batches_before: int, report: Callable[[TableResult, str], None]
+) -> TableResult:
     """Apply what is pending after one table's position now; later files wait, so that other tables get their turn.
 
-    `report` gets the result so far and a text after each batch, since a pass through a backlog takes long.
+    `batches_before`: how many batches earlier passes of this run applied. `report` gets the result so far and a text
+    after each batch, since a pass through a backlog takes long.
     """
-    s, name, began = book.settings, book.name(spec), time.monotonic()
-    done, end, unread = TableResult(spec.source, "unchanged", "nothing new"), "", 0
-    if not before or commit.leaves_branches(name):
+    name, began = book.name(spec), time.monotonic()
+    done, last_of_pass, changed_while_read = TableResult(spec.source, "unchanged", "nothing new"), "", 0
+    if not batches_before or commit.leaves_branches(name):
         commit.remove_abandoned_branches(book.spark, name)
-    while _may_go_on(book, before, done):
+    while _may_go_on(book, batches_before, done):
         base = read_table_state(book.spark, name)
         base.require_not_paused(spec.source)
         quarantine.settle_leftovers(book, spec, base)
-        there, waiting = _listed(book, spec, base, first=not done.counts)
-        end = end or (waiting[-1].name if waiting else "")
-        pending = [o for o in waiting if o.name <= end]
-        own = not book.endpoint.preserve_transactions
-        if why := _waits_for(there, base.position, len(pending), own):
+        listed, pending = _list_pending(book, spec, base, may_list_fully=not done.counts)
+        last_of_pass = last_of_pass or (pending[-1].name if pending else "")
+        of_pass = [o for o in pending if o.name <= last_of_pass]
+        if why := _waits_for(listed, base.position, len(of_pass), not book.endpoint.preserve_transactions):
             return TableResult(spec.source, "waiting", why, counts=done.counts)
-        if not pending:
+        if not of_pass:
             break
-        if base.position.awaits_load and there.loads:
+        if base.position.awaits_load and listed.loads:
             from frazil.flows import full_load
 
-            done.add(full_load.apply_load(book, spec, there, base, "load"))
+            done.add(full_load.apply_load(book, spec, listed, base, "load"))
             continue
-        here = book.tasks_fail or must_be_small(spec, book.endpoint)
-        most_mb = min(s.max_batch_mb, MOST_MB) if here else s.max_batch_mb
-        files = take_batch(pending, most_mb << 20, s.max_batch_files)
-        files = first_alike(book.source_table(spec), files)
-        book.check_files(spec, replace(there, changes=tuple(files)))
+        files = _next_batch(book, spec, of_pass)
+        book.check_files(spec, replace(listed, changes=tuple(files)))
         try:
-            counts, done.live = _apply(book, spec, base, files, there)
+            counts, done.live = _apply_files(book, spec, base, files, listed)
         except PositionMovedError as e:
             return TableResult(spec.source, "skipped", str(e), counts=done.counts)
         except ChangedWhileReadError as e:
-            end, unread = _last_unchanged(book, spec, files, e, done), unread + 1
-            if not end or unread > 3:
+            last_of_pass = _last_unchanged(book, spec, files, e, done)
+            changed_while_read += 1
+            if not last_of_pass or changed_while_read > MOST_CHANGED:
                 break
             continue
         report_ignored(book, files)
         done.add(TableResult(spec.source, "merged", "", counts={"batches": 1, "files": len(files), **counts}))
-        left = len(pending) - len(files)
-        done.live["pending"] = len(waiting) - len(files)  # including files that arrived since
+        left = len(of_pass) - len(files)
+        done.live["pending"] = len(pending) - len(files)  # including files that arrived since
         text = f"{spec.source}: batch of {many(files, 'file')}, {many(counts['changes'], 'change')}; {many(left, 'file')} left"
         report(replace(done, seconds=time.monotonic() - began), text)
         if not left:
@@ -188,12 +192,19 @@ def _one_pass(book: Workbook, spec: TableSpec, before: int, report: Callable[[Ta
     return done
 
 
-def _may_go_on(book: Workbook, before: int, done: TableResult) -> bool:
+def _next_batch(book: Workbook, spec: TableSpec, pending: list[DmsObject]) -> list[DmsObject]:
+    """Return the first pending files that make one batch: within its limits, and with the same columns."""
+    s, in_process = book.settings, book.tasks_fail or must_be_small(spec, book.endpoint)
+    most_mb = min(s.max_batch_mb, MOST_MB) if in_process else s.max_batch_mb
+    return first_alike(book.source_table(spec), take_batch(pending, most_mb << 20, s.max_batch_files))
+
+
+def _may_go_on(book: Workbook, batches_before: int, done: TableResult) -> bool:
     """Return whether a pass may apply another batch; a stopped run still applies one."""
     if book.stop.is_set() and done.counts:
         return False
     most = book.settings.max_batches
-    return not most or before + done.counts.get("batches", 0) < most
+    return not most or batches_before + done.counts.get("batches", 0) < most
 
 
 def _last_unchanged(

@@ -14,9 +14,9 @@ from frazil.errors import FrazilError, many, nearest
 from frazil.flows.pending_work import pending_of
 from frazil.flows.reconcile import joined
 from frazil.flows.workbook import Workbook
-from frazil.lake import maintenance_actions, table_history
+from frazil.lake import maintenance_plan, table_history
 from frazil.lake.kept_snapshots import read_kept_snapshots
-from frazil.lake.maintenance_actions import health
+from frazil.lake.maintenance_plan import health
 from frazil.lake.table_history import Snapshot
 from frazil.lake.tables import TableState, read_table_state
 from frazil.report.latency import QUANTILES
@@ -60,11 +60,11 @@ def tables(book: Workbook, thresholds: MaintenanceSettings) -> list[dict[str, An
             "rows": h.rows, "fresh_to": clock(until), "known_by": known_by, "committed": clock(states[-1].committed_ms),
             "pending": count, "waiting_s": waiting, "mb": h.mb, "data_files": h.data_files,
             "deleted_share": h.deleted_share, "snapshots": h.snapshots,
-            "health": ", ".join(a.action for a in maintenance_actions.plan(h, thresholds)) or "healthy",
+            "health": ", ".join(a.action for a in maintenance_plan.plan(h, thresholds)) or "healthy",
             **({"action": f"cannot: {problem}"} if problem else {}),
         }  # fmt: skip
 
-    return book.plan(look)
+    return book.row_per_table(look)
 
 
 def first_table(overview: list[dict[str, Any]]) -> str:
@@ -234,7 +234,7 @@ def as_of(book: Workbook, when: str = "", *only: str) -> AsOf:
                 "rows": chosen.count("total-records") - chosen.count("total-position-deletes"),
                 "unsure": _unsure(later[0], when_ms) if later else _behind(book, spec, when_ms < now - 1000)}  # fmt: skip
 
-    rows = [r for r in book.plan(look) if not only or r["table"] in only]
+    rows = [r for r in book.row_per_table(look) if not only or r["table"] in only]
     return AsOf(book, when_ms, rows)
 
 

@@ -11,7 +11,7 @@ from frazil.dms.file_checks import FileWatch, require_one_load
 from frazil.dms.file_layout import LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.load_gate import LoadGate, load_gate
-from frazil.dms.pending_changes import State, with_known_loads
+from frazil.dms.pending_changes import AppliedState, with_known_loads
 from frazil.dms.position import (
     Position,
     after_load,
@@ -90,8 +90,8 @@ def run(book: Workbook) -> list[TableResult]:
             position = after_load(base.position, there, commit.new_batch())
             kept = Update(jvm.load_table(book.spark, book.name(spec)), base.record, position.batch, there.changes)
             kept.load(position.last, there, {}, replay=False)
-            facts = commit.Facts(position, {"frazil.kind": "load"}, kept.properties)
-            commit.commit_batch(book.spark, book.name(spec), base, facts, lambda branch, summary: None)
+            metadata = commit.CommitMetadata(position, {"frazil.kind": "load"}, kept.properties)
+            commit.commit_batch(book.spark, book.name(spec), base, metadata, lambda branch, summary: None)
             if there.changes:
                 note = "no load files, but change files: counts as empty when DMS loaded it"
                 return TableResult(spec.source, "loaded", note)
@@ -172,7 +172,8 @@ def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[Table
         again = policy == "replay" or (policy == "reload" and is_other_load(there, base.position))
         if not (again and there.loads):  # load files alone do not restore later changes
             raise
-    there, same = with_known_loads(there, State(book.name(spec), spec.source, base.position, base.stored, base.record))
+    state = AppliedState(book.name(spec), spec.source, base.position, base.stored, base.record)
+    there, same = with_known_loads(there, state)
     if same:
         remember_same(jvm.load_table(book.spark, book.name(spec)), base.record, same, commit.new_batch())
         book.progress(f"{spec.source}: {many(same, 'load file')} with another time, and the bytes that were applied")
@@ -210,9 +211,9 @@ class _Load:
         table, files = jvm.load_table(book.spark, self.name), (*there.loads, *there.changes)
         awaited = base.record.awaited if replay else ()
         kept = Update(table, base.record, self.position.batch, files, awaited)
-        facts, bad = commit.Facts(self.position, self._summary(), applied), written.tally.bad
+        metadata, bad = commit.CommitMetadata(self.position, self._summary(), applied), written.tally.bad
         of_batch = OfBatch(bad, written.files, is_load=True)
-        with quarantine.quarantined_with_commit(book, spec, base, facts, of_batch) as with_quarantine:
+        with quarantine.quarantined_with_commit(book, spec, base, metadata, of_batch) as with_quarantine:
             done = commit.commit_batch(book.spark, self.name, base, with_quarantine, write)
         kept.done()
         word = {"load": "loaded", "reload": "reloaded", "replay": "replayed"}[self.action]

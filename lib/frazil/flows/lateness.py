@@ -80,4 +80,4 @@ def fresh_now(book: Workbook, a: Analysis) -> list[dict[str, Any]]:
             "newest_change_s_ago": ago(spec.source, "newest_ms"), "last_commit_s_ago": ago(spec.source, "committed_ms"),
         }  # fmt: skip
 
-    return [{"state": r.pop("action", "fresh"), **r} for r in book.plan(look)]
+    return [{"state": r.pop("action", "fresh"), **r} for r in book.row_per_table(look)]

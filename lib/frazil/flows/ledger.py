@@ -42,6 +42,7 @@ _ACTIONS = (
 SERVED_DAYS = 30
 """Days for which `served` keeps rows."""
 VERSIONED, VERSION = "frazil.ledger", 1
+"""Raise the version if an older Frazil must not write to the tables. A new column needs none: it is added when it is missing."""
 _one_at_a_time = threading.Lock()
 
 
@@ -64,19 +65,24 @@ def _there(book: Workbook, which: str) -> str | None:
 
 
 def _open(book: Workbook, which: str, columns: str) -> str:
-    """Return the name of a ledger table; create it if it is missing, and add columns that an older version lacks."""
+    """Return the name of a ledger table; create it if it is missing, and add the columns that it lacks."""
     name = book.ops(which)
     version = f"TBLPROPERTIES ('{VERSIONED}' = '{VERSION}')"
     if not _there(book, which):
         create_namespaces(book.spark, [name])
         book.spark.sql(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg {version}")
-    elif jvm.load_table(book.spark, name).properties().get(VERSIONED) != str(VERSION):
-        has = set(book.spark.table(name).columns)
-        lacks = [c for c in re.split(r", (?=\w+ )", columns) if c.split()[0] not in has]
-        if lacks:
-            book.spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({', '.join(lacks)})")
+        return name
+    table = jvm.load_table(book.spark, name)
+    if lacks := [f"{c} {kind}" for c, kind in _kinds(columns).items() if not table.schema().findField(c)]:
+        book.spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({', '.join(lacks)})")
+    if table.properties().get(VERSIONED) != str(VERSION):
         book.spark.sql(f"ALTER TABLE {name} SET {version}")
     return name
+
+
+def _kinds(columns: str) -> dict[str, str]:
+    """Return the type of each column of a list in SQL."""
+    return dict(column.split(" ", 1) for column in re.split(r", (?=\w+ )", columns))
 
 
 def _write(book: Workbook, which: str, columns: str, rows: DataFrame, on: list[str]) -> None:
@@ -85,9 +91,12 @@ def _write(book: Workbook, which: str, columns: str, rows: DataFrame, on: list[s
         name = _open(book, which, columns)
         view = f"frazil_ledger_{which}"
         rows.createOrReplaceTempView(view)
-        change = "WHEN MATCHED THEN UPDATE SET * " if which == "maintenance" else ""
+        own = rows.columns  # a newer Frazil may have added others, which stay null
+        sets = ", ".join(f"l.{c} = r.{c}" for c in own)
+        change = f"WHEN MATCHED THEN UPDATE SET {sets} " if which == "maintenance" else ""
         same = " AND ".join(f"l.{c} = r.{c}" for c in on)
-        statement = f"MERGE INTO {name} l USING {view} r ON {same} {change}WHEN NOT MATCHED THEN INSERT *"
+        insert = f"WHEN NOT MATCHED THEN INSERT ({', '.join(own)}) VALUES (r.{', r.'.join(own)})"
+        statement = f"MERGE INTO {name} l USING {view} r ON {same} {change}{insert}"
         until_committed(lambda: book.spark.sql(statement))  # by id, so a second time changes nothing
 
 
@@ -137,9 +146,8 @@ def action(book: Workbook, mark: str, name: str, what: str, why: str) -> Iterato
 
     def put(status: str, ended: float | None) -> None:
         row = [(mark, name, what, why, status, began, ended, json.dumps(facts))]
-        columns = "id string, name string, action string, why string, status string, began double, ended double, counts string"
-        rows = frame(book.spark, row, columns)
-        times = {c: F.col(c).cast("timestamp") for c in ("began", "ended")}
+        rows = frame(book.spark, row, _ACTIONS.replace(" timestamp", " double"))
+        times = {c: F.col(c).cast("timestamp") for c, kind in _kinds(_ACTIONS).items() if kind == "timestamp"}
         _write(book, "maintenance", _ACTIONS, rows.withColumns(times), ["id"])
 
     put("started", None)
@@ -238,7 +246,7 @@ def _every_commit(book: Workbook) -> DataFrame:
         raise TableError("none of the tables exists", "run 00_setup first")
     if kept := _there(book, "commits"):
         names = [book.name(spec) for spec in book.specs.values()]
-        found = found.unionAll(book.spark.table(kept).where(F.col("name").isin(names)))
+        found = found.unionByName(book.spark.table(kept).where(F.col("name").isin(names)), allowMissingColumns=True)
     return found.dropDuplicates(["name", "snapshot_id"])
 
 

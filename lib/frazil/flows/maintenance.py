@@ -16,11 +16,11 @@ from frazil.flows import ledger
 from frazil.flows.preview_stages import Stage, size, stage
 from frazil.flows.served import held, refreshing
 from frazil.flows.workbook import Workbook
-from frazil.lake import jvm, jvm_rewrite, maintenance_actions, retry
+from frazil.lake import jvm, jvm_rewrite, maintenance_actions, maintenance_plan, retry
 from frazil.lake import quarantine_table as kept
 from frazil.lake.compaction import file_groups
-from frazil.lake.maintenance_actions import Action
-from frazil.lake.maintenance_actions import health as measure
+from frazil.lake.maintenance_plan import Action
+from frazil.lake.maintenance_plan import health as measure
 from frazil.lake.table_checks import require_table_in_past
 from frazil.lake.tables import require_sound
 from frazil.results import TableResult
@@ -42,12 +42,12 @@ def _settings(book: Workbook, spec: TableSpec, say: bool = False) -> Maintenance
 
 def health(book: Workbook) -> list[dict[str, Any]]:
     """Return one row per table: what it is made of. Nothing is changed."""
-    return book.plan(lambda spec: asdict(measure(book.spark, book.name(spec), book.settings)))
+    return book.row_per_table(lambda spec: asdict(measure(book.spark, book.name(spec), book.settings)))
 
 
 def plan(book: Workbook) -> list[dict[str, Any]]:
     """Return one row per table and action: what should be done, why, and its cost. Nothing is changed."""
-    if platform := maintenance_actions.managed_by(book.settings):
+    if platform := maintenance_plan.managed_by(book.settings):
         return [{"table": "all", "action": "nothing", "why": f"maintained by {platform}", "cost": ""}]
     rows, ended = [], _ended(book)
     for spec in book.specs.values():
@@ -136,7 +136,7 @@ def run(book: Workbook) -> list[TableResult]:
 
     Tables fail independently. Every action is recorded in the ledger.
     """
-    platform = maintenance_actions.managed_by(book.settings)
+    platform = maintenance_plan.managed_by(book.settings)
     if platform:
         return [TableResult(spec.source, "managed", f"by {platform}") for spec in book.specs.values()]
     started = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}_{uuid.uuid4().hex[:6]}"
@@ -157,7 +157,7 @@ def _actions(book: Workbook, spec: TableSpec, ended: dict[str, str]) -> list[Act
     """Return what to do with a table now; `ended` says why quarantined rows will be removed."""
     name, s = book.name(spec), _settings(book, spec, say=True)
     require_sound(book.spark, name)
-    actions = maintenance_actions.plan(measure(book.spark, name, s), s)
+    actions = maintenance_plan.plan(measure(book.spark, name, s), s)
     if spec.source in ended:
         actions.append(Action(PURGE, ended[spec.source], f"rewrites files of {book.ops('quarantine')}"))
     return actions

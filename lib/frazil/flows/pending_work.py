@@ -12,10 +12,10 @@ from typing import Any
 from frazil.config.spec import TableSpec
 from frazil.dms.file_columns import first_and_last, shapes
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
-from frazil.dms.file_names import moment
+from frazil.dms.file_names import time_of_name
 from frazil.dms.listing import TABLE_WITHOUT_SPEC, DmsObject, TableObjects, folders_beside, holds_data
 from frazil.dms.mappings import like
-from frazil.dms.pending_changes import State, pending, with_known_loads
+from frazil.dms.pending_changes import AppliedState, require_applicable, with_known_loads
 from frazil.dms.position import POSITION, Position, require_same_load
 from frazil.dms.stream_source import Retention, UnreachableError
 from frazil.errors import FrazilError, many
@@ -73,10 +73,10 @@ def state_of(
     position = pyiceberg_catalog.position_of(table, book.name(spec))
     if book.stream:
         return position, *_messages_after(book, spec, position, retention)
-    state = State(
+    state = AppliedState(
         book.name(spec), spec.source, position, table.metadata.properties[POSITION], stored_state.of_table(table)
     )
-    there = book.objects(spec, position, watch=True, record=state.record)
+    there = book.objects(spec, position, may_list_fully=True, record=state.record)
     there, same = with_known_loads(there, state)
     if there.loads and position.awaits_load:
         raise FrazilError(
@@ -85,7 +85,7 @@ def state_of(
         )
     if same_load:
         require_same_load(there, position, table.properties.get(LOAD), spec.source)
-    found = book.arrivals(spec, state, there)
+    found = book.require_applicable(spec, state, there)
     given_up = set(getattr(book.settings, "go_on_without", ())) & set(state.record.awaited)
     if (same or found.same or given_up) and not same_load:
         raise FrazilError(f"{spec.source}: files are gone, or have another time", "the run records this")
@@ -109,8 +109,8 @@ def pending_of(book: Workbook, spec: TableSpec, base: TableState) -> tuple[int, 
     """
     if book.stream:
         return _messages_after(book, spec, base.position, book.stream.retention)
-    state = State(book.name(spec), spec.source, base.position, base.stored, base.record)
-    return _waits(pending(book.objects(spec, base.position, record=base.record), state).pending)
+    state = AppliedState(book.name(spec), spec.source, base.position, base.stored, base.record)
+    return _waits(require_applicable(book.objects(spec, base.position, record=base.record), state).pending)
 
 
 def _messages_after(
@@ -126,7 +126,7 @@ def _messages_after(
 def _waits(files: list[DmsObject]) -> tuple[int, float]:
     if not files:
         return 0, 0.0
-    return len(files), round(max(0.0, time.time() - moment(files[0].name).replace(tzinfo=UTC).timestamp()), 1)
+    return len(files), round(max(0.0, time.time() - time_of_name(files[0].name).replace(tzinfo=UTC).timestamp()), 1)
 
 
 def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:

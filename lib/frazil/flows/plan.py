@@ -19,7 +19,7 @@ from frazil.dms.file_columns import first_and_last, shapes
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.load_gate import load_gate
-from frazil.dms.pending_changes import State, with_known_loads
+from frazil.dms.pending_changes import AppliedState, with_known_loads
 from frazil.dms.position import Position, require_replayable, require_same_load
 from frazil.dms.settings_lint import LOSS, left_out, lint, unknown_settings
 from frazil.errors import FrazilError
@@ -32,7 +32,7 @@ from frazil.flows.stream_read import WAITS
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, tables
 from frazil.lake.lane_choice import Costs
-from frazil.lake.storage_errors import explained, require_metadata
+from frazil.lake.storage_errors import require_metadata, storage_error_explained
 from frazil.lake.table_pause import PausedError
 from frazil.lake.tables import TableState
 
@@ -123,7 +123,7 @@ def _row(
     except FrazilError as e:
         return row | {"action": "stops", "decision": f"{e.problem}; {e.cure}"}
     except Exception as e:
-        if (trouble := explained(e, book.settings, spec.target)) is None:
+        if (trouble := storage_error_explained(e, book.settings, spec.target)) is None:
             raise
         return row | {"action": "stops", "decision": f"{trouble.problem}; {trouble.cure}"}
 
@@ -172,7 +172,8 @@ def _look(books: list[Workbook], book: Workbook, table: str, on_changed_load: st
     position = base.position if base else Position()
     if book.stream:
         return _look_at_stream(books, book, spec, base, samples)
-    state = State(name, spec.source, position, base.stored if base else "", base.record if base else AppliedFiles())
+    stored, record = (base.stored, base.record) if base else ("", AppliedFiles())
+    state = AppliedState(name, spec.source, position, stored, record)
     there, _ = with_known_loads(book.objects(spec), state)
     action = verdict(there, position, on_changed_load)
     if action == "refuse":
@@ -182,7 +183,7 @@ def _look(books: list[Workbook], book: Workbook, table: str, on_changed_load: st
     files = list(there.loads) if action in ("load", "reload", "replay") else []
     if action == "replay":
         require_replayable(there, position, spec.source, state.record)
-    pending = list(there.changes) if action == "replay" else book.arrivals(spec, state, there).pending
+    pending = list(there.changes) if action == "replay" else book.require_applicable(spec, state, there).pending
     if action in ("load", "reload"):
         require_one_age(loads, spec, there, base)
     pending = pending if table in books[-1].specs else []

@@ -22,7 +22,7 @@ from frazil.core.types import java_real
 from frazil.dms.file_columns import first_alike
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject
-from frazil.dms.pending_changes import State, with_known_loads
+from frazil.dms.pending_changes import AppliedState, with_known_loads
 from frazil.engine import load_files as engine
 from frazil.engine.collapsed_batch import lake_columns
 from frazil.engine.preview_sample import Key, Place, Sample, SampleRecord, read_sample
@@ -209,9 +209,9 @@ class Batch(_Preview):
     def _take(self) -> TableState:
         book, spec, s = self.book, self.spec, self.book.settings
         base = read_table_state(book.spark, book.name(spec))
-        state = State(book.name(spec), spec.source, base.position, base.stored, base.record)
+        state = AppliedState(book.name(spec), spec.source, base.position, base.stored, base.record)
         there, _ = with_known_loads(book.objects(spec, base.position, record=base.record), state)
-        pending = book.arrivals(spec, state, there).pending
+        pending = book.require_applicable(spec, state, there).pending
         taken = take_batch(pending, s.max_batch_mb << 20, s.max_batch_files)
         self.taken = first_alike(book.source_table(spec), taken)
         self.left = len(pending) - len(self.taken)

@@ -18,7 +18,7 @@ from frazil.engine.read_files import FileToRead, PartitionRead
 from frazil.errors import many
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
-from frazil.lake.commit import Facts, kept_under_way
+from frazil.lake.commit import CommitMetadata, kept_under_way
 from frazil.lake.quarantine_columns import LATER, OBSOLETE, OPEN
 from frazil.lake.tables import TableState, read_table_state
 
@@ -106,11 +106,11 @@ def _counted(book: Workbook, spec: TableSpec, base: TableState) -> tuple[TableSt
     quarantine_table.settle(book.spark, name, book.name(spec))
     rows = quarantine_table.newest(book.spark, name, quarantine_table.of_table(spec))
     last, count = rows.agg(F.max("sequence"), F.count_if(F.col("status").isin(*OPEN))).first()
-    if last is not None and last >= _stamp(base):
+    if last is not None and last >= _position_sequence(base):
         # Read again: another run may have committed. The history lacks what was built on the position or later.
         base = read_table_state(book.spark, book.name(spec), checked=False)
-        if last >= _stamp(base):
-            quarantine_table.forget(book.spark, name, spec, _stamp(base), last)
+        if last >= _position_sequence(base):
+            quarantine_table.forget(book.spark, name, spec, _position_sequence(base), last)
             return _counted(book, spec, base)
     return base, count
 
@@ -121,13 +121,13 @@ def settle_leftovers(book: Workbook, spec: TableSpec, base: TableState) -> None:
         still_waiting(book, spec, base)
 
 
-def _stamp(base: TableState) -> int:
+def _position_sequence(base: TableState) -> int:
     return Position.from_json(base.stored)[1]["sequence"]
 
 
 def before(base: TableState) -> int:
     """Return the `sequence` of records that belong to no batch: they come after the last one."""
-    return _stamp(base) - 1
+    return _position_sequence(base) - 1
 
 
 @dataclass(frozen=True)
@@ -146,18 +146,18 @@ class OfBatch:
 
 @contextmanager
 def quarantined_with_commit(
-    book: Workbook, spec: TableSpec, base: TableState, facts: Facts, of: OfBatch
-) -> Iterator[Facts]:
-    """Quarantine rows in step with the batch that the block commits, with the facts that it is given.
+    book: Workbook, spec: TableSpec, base: TableState, metadata: CommitMetadata, of: OfBatch
+) -> Iterator[CommitMetadata]:
+    """Quarantine rows in step with the batch that the block commits, with the metadata that it is given.
 
     The rows are staged in a separate thread while the block writes the batch. Its commit waits until they are staged.
     """
     from pyspark.sql import DataFrame, Observation
     from pyspark.sql import functions as F
 
-    batch, old, bad = facts.position.batch, still_waiting(book, spec, base), of.bad.count
+    batch, old, bad = metadata.position.batch, still_waiting(book, spec, base), of.bad.count
     if not bad and old is None:
-        yield facts
+        yield metadata
         book.waiting[spec.source] = batch, 0
         return
     from frazil.engine.quarantine_records import RecordOf, record_frame
@@ -186,7 +186,7 @@ def quarantined_with_commit(
     known = book.waiting[spec.source][1]
     try:
         with staged(book, spec, base, records, batch) as ready:
-            yield replace(facts, before_commit=ready)
+            yield replace(metadata, before_commit=ready)
     finally:
         for frame in kept:
             jvm.release(frame)

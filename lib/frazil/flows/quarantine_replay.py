@@ -224,8 +224,8 @@ def _apply(
     summary = {"frazil.kind": "replay", "frazil.counts": json.dumps(counts, separators=(",", ":"))}
     try:
         with quarantine.staged(book, spec, base, lambda: kept.changed(records, batch, base.sequence), batch) as ready:
-            facts = commit.Facts(replace(base.position, batch=batch), summary, before_commit=ready)
-            commit_by_merge(book, spec, base, facts, RowsToMerge(lambda: changes, "a replay", bounds))
+            metadata = commit.CommitMetadata(replace(base.position, batch=batch), summary, before_commit=ready)
+            commit_by_merge(book, spec, base, metadata, RowsToMerge(lambda: changes, "a replay", bounds))
     finally:
         changes.unpersist()
 

@@ -17,7 +17,7 @@ from frazil.core.field_roles import ColumnPlaceError
 from frazil.dms.applied_files import AppliedFiles
 from frazil.dms.aws_json import read_endpoint_document, read_statistics, read_task_settings, stream_settings
 from frazil.dms.file_layout import CHANGE_PHASE
-from frazil.dms.file_names import CHANGES, SHARED, moment
+from frazil.dms.file_names import CHANGES, SHARED, time_of_name
 from frazil.dms.listing import folders_beside
 from frazil.dms.position import STREAM_LOAD, Position, after_load
 from frazil.dms.settings_check import Evidence, evidence, refuse
@@ -183,4 +183,4 @@ def _last(spec: TableSpec, names: list[str], position: str) -> str:
         raise AdoptError(
             f"{spec.source}: '{position}' is no position", f"name a change file or write load; a time: {e.cure}"
         ) from None
-    return max((n for n in names if moment(n).replace(tzinfo=UTC).timestamp() * 1000 <= when), default="")
+    return max((n for n in names if time_of_name(n).replace(tzinfo=UTC).timestamp() * 1000 <= when), default="")

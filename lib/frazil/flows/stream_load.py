@@ -255,9 +255,9 @@ class _Load:
 
             name = self.book.name(spec)
             own = {COLUMNS: columns_of(self.book.spark, name)}
-            facts = commit.Facts(position, {"frazil.kind": "load"}, own)
+            metadata = commit.CommitMetadata(position, {"frazil.kind": "load"}, own)
             of_batch = OfBatch(found.bad, found.files, is_load=True)
-            with quarantine.quarantined_with_commit(self.book, spec, base, facts, of_batch) as with_quarantine:
+            with quarantine.quarantined_with_commit(self.book, spec, base, metadata, of_batch) as with_quarantine:
                 done = commit.commit_batch(self.book.spark, name, base, with_quarantine, write)
         finally:
             found.release()

@@ -329,8 +329,8 @@ def keep_position(
     book: Workbook, spec: TableSpec, base: TableState, position: Position, kind: str = "position"
 ) -> None:
     """Commit a position without rows."""
-    facts = commit.Facts(position, {"frazil.kind": kind})
-    commit.commit_batch(book.spark, book.name(spec), base, facts, lambda branch, summary: None)
+    metadata = commit.CommitMetadata(position, {"frazil.kind": kind})
+    commit.commit_batch(book.spark, book.name(spec), base, metadata, lambda branch, summary: None)
 
 
 def own(book: Workbook, spec: TableSpec, groups: Iterable[Group]) -> list[Group]:

@@ -29,7 +29,7 @@ from frazil.dms.aws_json import read_task_settings
 from frazil.dms.endpoint import Endpoint, SourceTable, read_endpoint
 from frazil.dms.listing import Begin, DmsObject, Recorded, TableObjects, Watch, list_table, with_transactions
 from frazil.dms.mappings import Mappings, read_mappings, same_place, with_origins
-from frazil.dms.pending_changes import clock_went_back, pending
+from frazil.dms.pending_changes import clock_went_back, require_applicable
 from frazil.dms.storage import endpoint_url, is_s3
 from frazil.dms.stream_source import Stream, StreamError
 from frazil.errors import FrazilError, SafeFormatter, many, nearest, safe
@@ -37,7 +37,7 @@ from frazil.flows.interrupts import StoppedError, stop_requests
 from frazil.lake import jvm, retry
 from frazil.lake.jvm_executors import watch_executors
 from frazil.lake.jvm_process import require_alive, watch
-from frazil.lake.storage_errors import explained, require_metadata
+from frazil.lake.storage_errors import require_metadata, storage_error_explained
 from frazil.lake.table_checks import require_right_clock
 from frazil.lake.table_pause import PausedError
 from frazil.report.live_status import heartbeat
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.dms.applied_files import AppliedFiles
-    from frazil.dms.pending_changes import Arrived, State
+    from frazil.dms.pending_changes import AppliedState, ClassifiedFiles
     from frazil.dms.position import Position
     from frazil.lake.lane_choice import Lanes
 
@@ -56,7 +56,6 @@ log = logging.getLogger("frazil")
 
 MOST_SEEN = 5_000
 """How many applied files a full listing of a local folder checks for size and time, in turns; on S3 all."""
-
 
 KAFKA, KINESIS = "kafka://", "kinesis://"
 """The prefixes of a stream's address."""
@@ -247,38 +246,42 @@ class Workbook:
         return SourceTable(spec, self.endpoint, self.mappings)
 
     def objects(
-        self, spec: TableSpec, after: Position | None = None, watch: bool = False, record: AppliedFiles | None = None
+        self,
+        spec: TableSpec,
+        after: Position | None = None,
+        may_list_fully: bool = False,
+        record: AppliedFiles | None = None,
     ) -> TableObjects:
         """List a table's objects, in the folder that the task's renaming rules name.
 
-        `after`: only those that matter after that position. With `watch` the first listing of a process and every
-        `full_listing_every`-th is a full one. It skips unchanged objects of a complete `record`, and reports what
+        `after`: only those that matter after that position. With `may_list_fully` the first listing of a process and
+        every `full_listing_every`-th is a full one. It skips unchanged objects of a complete `record`, and reports what
         disappeared since the last one.
         """
         written = replace(spec, source=".".join(self.mappings.target_name(spec)))
-        looks, recorded = self._watches.get(spec.source), None
-        if watch and looks is None:
+        listings, recorded = self._watches.get(spec.source), None
+        if may_list_fully and listings is None:
             every = getattr(self.settings, "full_listing_every", 1)
-            looks = self._watches.setdefault(spec.source, Watch(every))
-        if watch and looks.is_due() and record and record.complete and after:
+            listings = self._watches.setdefault(spec.source, Watch(every))
+        if may_list_fully and listings.is_due() and record and record.complete and after:
             etags = record.etags((after.last, after.turn))
             recorded = Recorded(etags, record.seen, self._trusted(etags, after.look_from))
-        full = not after or (watch and (looks.full or not (record and record.whole)))
-        begin = None if full or not after.last else self._begin(after, record, looks)
+        full = not after or (may_list_fully and (listings.full or not (record and record.whole)))
+        begin = None if full or not after.last else self._begin(after, record, listings)
         there = list_table(self.source, written, begin, recorded)
-        if looks:
-            looks.load_folders = frozenset(o.path.rpartition("/")[0] for o in there.loads)
+        if listings:
+            listings.load_folders = frozenset(o.path.rpartition("/")[0] for o in there.loads)
         if self.endpoint.preserve_transactions:
             there = with_transactions(there, self.source, self.endpoint.cdc_path, begin, recorded)
-        if recorded and (gone := looks.vanished(recorded)):
+        if recorded and (gone := listings.vanished(recorded)):
             self.progress(f"{spec.source}: {many(gone, 'applied file')} no longer there: {', '.join(gone[:3])}")
         return replace(there, full=full)
 
-    def _begin(self, after: Position, record: AppliedFiles | None, looks: Watch | None) -> Begin:
+    def _begin(self, after: Position, record: AppliedFiles | None, listings: Watch | None) -> Begin:
         """Return where a listing after a position begins: before files that were applied after later names, too."""
         moved = record.look_from(after.last) if record else ""
         last, start = (min(name, moved or name) for name in (after.last, after.look_from))
-        return Begin(last, start, self.endpoint.date_partition, looks.load_folders if looks else frozenset())
+        return Begin(last, start, self.endpoint.date_partition, listings.load_folders if listings else frozenset())
 
     def _trusted(self, applied: Iterable[str], newest: str) -> set[str]:
         """Return the applied files to skip in this listing.
@@ -292,10 +295,10 @@ class Workbook:
         return {n for n in names if n < newest} - set(names[randrange(parts) :: parts])
 
     def list_in_full(self, spec: TableSpec) -> None:
-        """Make the next listing of a table a full one: what stops it now must also stop it then."""
+        """Make the next listing of a table a full one, so that what stops it now also stops it then."""
         self._watches.pop(spec.source, None)
 
-    def arrivals(self, spec: TableSpec, state: State, there: TableObjects) -> Arrived:
+    def require_applicable(self, spec: TableSpec, state: AppliedState, there: TableObjects) -> ClassifiedFiles:
         """Compare a listing with what a table has applied; raise PositionError for what stops it."""
         s = self.settings
         late, without = getattr(s, "late_files", "refuse"), getattr(s, "go_on_without", ())
@@ -305,7 +308,7 @@ class Workbook:
             newest = next((o for o in near if o.name == state.position.last), None)
             return clock_went_back(files, newest, self.source_table(spec))
 
-        return pending(there, state, late, without, judge)
+        return require_applicable(there, state, late, without, judge)
 
     def check_files(self, spec: TableSpec, there: TableObjects) -> None:
         """Check a table's files against the endpoint's settings, once; a contradiction raises EndpointError."""
@@ -334,7 +337,7 @@ class Workbook:
         rows, keys = self.spark.table(self.name(spec)), [identifier(k) for k in spec.key]
         return [row.asDict() for row in driver_rows((rows.orderBy(*keys) if keys else rows).limit(count)).collect()]
 
-    def plan(self, look: Callable[[TableSpec], dict[str, Any]]) -> list[dict[str, Any]]:
+    def row_per_table(self, look: Callable[[TableSpec], dict[str, Any]]) -> list[dict[str, Any]]:
         """Return one row per table: the result of `look`, or why the table cannot be processed."""
         rows = []
         for spec in self.specs.values():
@@ -386,7 +389,7 @@ class Workbook:
         finally:
             self.at_work.discard(spec.source)
         result.seconds = time.monotonic() - began
-        if result.counts:
+        if result.counts:  # `apply_batch` reports each batch at once; this is for loads and other commits
             self.on_commit(spec)
         return result
 
@@ -396,7 +399,7 @@ class Workbook:
         if missing := missing_python(error):
             return str(without_python(missing))
         try:
-            return str(explained(error, self.settings, spec.target) or jvm.cause(error))
+            return str(storage_error_explained(error, self.settings, spec.target) or jvm.cause(error))
         except Exception as lost:
             require_alive(self.folder, lost)
             raise

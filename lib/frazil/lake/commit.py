@@ -30,6 +30,7 @@ SILENT_S, SILENT_BATCHES, UNKNOWN_S = 60.0, 10, 60.0
 """How long a writer on another host may show nothing: in seconds, and as a multiple of a usual batch."""
 LATELY = 20
 """The number of newest snapshots that show how long a usual batch takes."""
+Write = Callable[[str, dict[str, str]], None]
 _left: set[str] = set()
 """Tables on which this process failed to remove a branch."""
 _under_way: Counter[str] = Counter()
@@ -76,7 +77,7 @@ def new_batch(load: bool = False) -> str:
     """Return a batch id that names its writer, so that a dead writer's branch can be recognised."""
     began, kind = time.strftime("%Y%m%dt%H%M%S", time.gmtime()), "_load" if load else ""
     batch = f"{began}_{host()}_{os.getpid()}_{secrets.token_hex(3)}{kind}"
-    _under_way[batch] += 1  # until `once` ends
+    _under_way[batch] += 1  # until `commit_exactly_once` ends
     return batch
 
 
@@ -109,8 +110,8 @@ def is_dead(branch: str) -> bool:
     return not is_running(on, pid, _began(parts[1]))
 
 
-def _began(stamp: str) -> float:
-    return calendar.timegm(time.strptime(stamp.lower(), "%Y%m%dt%H%M%S"))
+def _began(text: str) -> float:
+    return calendar.timegm(time.strptime(text.lower(), "%Y%m%dt%H%M%S"))
 
 
 def is_abandoned(table: jvm.JavaTable, branch: str) -> bool:
@@ -162,7 +163,7 @@ def remove_abandoned_branches(spark: SparkSession, name: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Facts:
+class CommitMetadata:
     """What a batch's commit has besides its rows: the position, the snapshot's summary, and other table properties."""
 
     position: Position
@@ -173,35 +174,33 @@ class Facts:
     """Called in each attempt when all files are written, before the commit is public."""
 
     @property
-    def stamp(self) -> jvm.Stamp:
+    def of_swap(self) -> jvm.SwapMetadata:
         """What the batch's swap sets in the table."""
         summary = {**self.summary, BATCH: self.position.batch, POSITION: self.position.to_json()}
-        return jvm.Stamp(self.position.to_json, self.properties, summary)
+        return jvm.SwapMetadata(self.position.to_json, self.properties, summary)
 
 
-def commit_batch(
-    spark: SparkSession, name: str, base: TableState, facts: Facts, write: Callable[[str, dict[str, str]], None]
-) -> Commit:
+def commit_batch(spark: SparkSession, name: str, base: TableState, metadata: CommitMetadata, write: Write) -> Commit:
     """Let `write(branch table, summary)` write a batch to a branch of main, then publish it with its position.
 
     Data, deletes, tag, position and further properties change in one swap, or not at all. If main moved in the meantime
-    (a compaction), the batch is written again on the new main. Raise what `once` raises.
+    (a compaction), the batch is written again on the new main. Raise what `commit_exactly_once` raises.
     """
-    batch, stamp = facts.position.batch, facts.stamp
+    batch, of_swap = metadata.position.batch, metadata.of_swap
     branch = BRANCH_PREFIX + batch
 
     def attempt(on: TableState) -> Commit:
         jvm.fork(spark, name, branch, on.snapshot)
-        write(f"{name}.branch_{branch}", stamp.summary)
-        facts.before_commit()
+        write(f"{name}.branch_{branch}", of_swap.summary)
+        metadata.before_commit()
         table = jvm.load_table(spark, name)
         require_same_position(table, name, base)
-        return commit_of(spark, jvm.publish(table, branch, on.snapshot, stamp), batch)
+        return commit_of(spark, jvm.publish(table, branch, on.snapshot, of_swap), batch)
 
-    return once(spark, name, base, batch, attempt, lambda: _drop(spark, name, branch))
+    return commit_exactly_once(spark, name, base, batch, attempt, lambda: _drop(spark, name, branch))
 
 
-def once(
+def commit_exactly_once(
     spark: SparkSession,
     name: str,
     base: TableState,

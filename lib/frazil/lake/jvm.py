@@ -209,7 +209,7 @@ def ancestors(table: JavaTable) -> Iterator[JavaSnapshot]:
 
 
 @dataclass(frozen=True)
-class Stamp:
+class SwapMetadata:
     """What a swap sets besides rows: the tag, the position, other properties, the snapshot's summary.
 
     `position(snapshot=…, sequence=…)` renders the position's property.
@@ -232,7 +232,7 @@ def begin(table: JavaTable, base: int) -> Any:
     return tx
 
 
-def finish(table: JavaTable, tx: Any, head: JavaSnapshot, stamp: Stamp, refs: Any = None) -> JavaSnapshot:
+def finish(table: JavaTable, tx: Any, head: JavaSnapshot, metadata: SwapMetadata, refs: Any = None) -> JavaSnapshot:
     """Let a transaction also move the tag to its new snapshot `head` and set the properties, then commit it all in one swap.
 
     Moving the tag makes it a compare-and-set: if a ref changed since `table` was loaded, the commit fails with
@@ -241,20 +241,20 @@ def finish(table: JavaTable, tx: Any, head: JavaSnapshot, stamp: Stamp, refs: An
     refs = refs or tx.manageSnapshots()
     (refs.replaceTag if TAG in table.refs() else refs.createTag)(TAG, head.snapshotId())
     refs.commit()
-    position = stamp.position(snapshot=head.snapshotId(), sequence=head.sequenceNumber())
+    position = metadata.position(snapshot=head.snapshotId(), sequence=head.sequenceNumber())
     change = tx.updateProperties().set(POSITION, position)
-    for k, v in stamp.properties.items():
+    for k, v in metadata.properties.items():
         change.set(k, v)
     change.commit()
     tx.commitTransaction()
     return head
 
 
-def start_position(table: JavaTable, stamp: Stamp) -> None:
-    """Commit an empty first snapshot with a stamp, as one metadata swap."""
+def start_position(table: JavaTable, metadata: SwapMetadata) -> None:
+    """Commit an empty first snapshot with its metadata, in one swap."""
     tx = table.newTransaction()
     tx.newAppend().commit()
-    finish(table, tx, tx.table().currentSnapshot(), stamp)
+    finish(table, tx, tx.table().currentSnapshot(), metadata)
 
 
 def change_refs(spark: SparkSession, name: str, change: Callable[[JavaTable, Any], Any]) -> None:
@@ -299,8 +299,8 @@ def forward(spark: SparkSession, name: str, branch: str, base: int) -> None:
     table.manageSnapshots().fastForwardBranch("main", branch).removeBranch(branch).commit()
 
 
-def publish(table: JavaTable, branch: str, base: int, stamp: Stamp) -> JavaSnapshot:
-    """Fast-forward main from `base` to the branch, drop the branch and set a stamp in one metadata swap; return main's new snapshot.
+def publish(table: JavaTable, branch: str, base: int, metadata: SwapMetadata) -> JavaSnapshot:
+    """Fast-forward main from `base` to the branch, drop the branch and set the metadata, in one swap; return main's new snapshot.
 
     If the branch holds nothing new (no row changed), an empty row delta still makes a snapshot, since REST catalogs
     assert refs but not properties.
@@ -310,13 +310,13 @@ def publish(table: JavaTable, branch: str, base: int, stamp: Stamp) -> JavaSnaps
         raise MainMovedError(branch)
     if head.snapshotId() == base:
         empty = tx.newRowDelta()
-        for k, v in stamp.summary.items():
+        for k, v in metadata.summary.items():
             empty.set(k, v)
         empty.commit()
         head, refs = tx.table().currentSnapshot(), tx.manageSnapshots()
     else:
         refs = tx.manageSnapshots().fastForwardBranch("main", branch)
-    return finish(table, tx, head, stamp, refs.removeBranch(branch))
+    return finish(table, tx, head, metadata, refs.removeBranch(branch))
 
 
 def tag(spark: SparkSession, name: str, states: list[tuple[str, int, int]]) -> None:

@@ -1,4 +1,4 @@
-"""Iceberg's Java API for row deltas: the plan of a snapshot, delete files in bulk, one commit.
+"""Iceberg's Java API for row deltas: the live data files of a snapshot, delete files in bulk, one commit.
 
 Objects that may be many are passed as JSON: one py4j call costs 0.1 ms, and a commit may touch every file.
 """
@@ -16,7 +16,7 @@ from frazil.lake.jvm import (
     Handles,
     JavaSnapshot,
     JavaTable,
-    Stamp,
+    SwapMetadata,
     begin,
     finish,
     for_each,
@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _GUAVA = "org.apache.iceberg.relocated.com.google.common"
+Check = Callable[[JavaSnapshot], None]
 _PARQUET = "org.apache.iceberg.shaded.org.apache.parquet"
 
 
 @dataclass
 class LiveFile:
-    """A data file of the plan: its spec, and its partition and delete files in Iceberg's JSON form."""
+    """A live data file: its spec, and its partition and delete files in Iceberg's JSON form."""
 
     spec_id: int
     partition: Any
@@ -54,7 +55,7 @@ class LiveFile:
         return "|".join(sorted(f"{d['file-path']}:{d.get('content-offset', 0)}" for d in self.deletes))
 
 
-def plan(spark: SparkSession, table: JavaTable, snapshot: int) -> dict[str, LiveFile]:
+def live_files(spark: SparkSession, table: JavaTable, snapshot: int) -> dict[str, LiveFile]:
     """Return the data files of a snapshot by location, as the table spells it."""
     found = {}
     for data in each_task(spark, scan_tasks(spark, table, snapshot)):
@@ -212,12 +213,12 @@ class Delta:
 
 
 def commit(
-    spark: SparkSession, table: JavaTable, base: int, delta: Delta, stamp: Stamp, check: Callable[[JavaSnapshot], None]
+    spark: SparkSession, table: JavaTable, base: int, delta: Delta, metadata: SwapMetadata, check: Check
 ) -> JavaSnapshot:
-    """Commit a row delta and a stamp in one metadata swap; return the new snapshot.
+    """Commit a row delta and its metadata in one swap; return the new snapshot.
 
     `base` is the snapshot for which the deletes were computed; it must still be main's. If files that this batch does
-    not touch were compacted since, Iceberg sees no conflict. But the plan would keep them, and a later delete of their
+    not touch were compacted since, Iceberg sees no conflict. But the `live_files` of the index would keep them, and a later delete of their
     rows would name removed files. `check(snapshot)` gets the snapshot before it is committed and may raise.
     """
     filters = package(spark, "org.apache.iceberg.expressions").Expressions
@@ -233,9 +234,9 @@ def commit(
     update.conflictDetectionFilter(
         filters.alwaysTrue()
     ).validateNoConflictingDataFiles().validateNoConflictingDeleteFiles()
-    for k, v in stamp.summary.items():
+    for k, v in metadata.summary.items():
         update.set(k, v)
     update.commit()
     head = tx.table().currentSnapshot()
     check(head)
-    return finish(table, tx, head, stamp)
+    return finish(table, tx, head, metadata)

@@ -229,15 +229,15 @@ def changed(records: DataFrame, batch: str, sequence: int, **new) -> DataFrame:
 
     values = {k: F.lit(v) if isinstance(v, str) else v for k, v in new.items()}
     place = ["place"] if "place" in records.columns else []
-    return records.withColumns({**values, **stamped(batch, sequence)}).select(*record_columns(), *place)
+    return records.withColumns({**values, **changed_by(batch, sequence)}).select(*record_columns(), *place)
 
 
-def stamped(batch: str, sequence: int) -> dict[str, Column]:
+def changed_by(batch: str, sequence: int) -> dict[str, Column]:
     """Return the columns that say which batch gave a record its status, and when."""
     from pyspark.sql import functions as F
 
-    stamp = F.expr(uncompiled_integer(literal(str(sequence)), "path"))
-    return {"changed_by": F.lit(batch), "sequence": stamp, "changed_at": now()}
+    number = F.expr(uncompiled_integer(literal(str(sequence)), "path"))
+    return {"changed_by": F.lit(batch), "sequence": number, "changed_at": now()}
 
 
 def now() -> Column:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.lake import jvm, jvm_rewrite, jvm_row_delta, jvm_schema
-from frazil.lake.commit import Commit, Facts, MismatchError, commit_of, once, require_same_position
+from frazil.lake import commit, jvm, jvm_rewrite, jvm_row_delta, jvm_schema
+from frazil.lake.commit import Commit, CommitMetadata, MismatchError, commit_of, require_same_position
 from frazil.lake.data_file_writer import ROW_ID
 from frazil.lake.row_delta_files import NewFile, in_order, write_deletes, write_rows
 from frazil.lake.row_locator import Locator, StoredRows, live_rows
@@ -49,10 +49,10 @@ class RowDelta:
             rows = rows.append_column(f"p{i}", values)
         return rows
 
-    def apply(self, base: TableState, rows: Table, facts: Facts) -> Commit:
+    def commit_by_index(self, base: TableState, rows: Table, metadata: CommitMetadata) -> Commit:
         """Commit a collapsed batch (`small_batch.for_row_delta`) in one swap with its position and other properties.
 
-        Raise what `once` raises, and RowDeltaUnsupportedError if a MERGE has to write the batch.
+        Raise what `commit_exactly_once` raises, and RowDeltaUnsupportedError if a MERGE has to write the batch.
         """
         import numpy as np
 
@@ -70,13 +70,13 @@ class RowDelta:
             mine = with_row_ids(rows, stored.row_ids)
             if not written or not np.array_equal(kept, stored.row_ids):  # others gave a key to another row meanwhile
                 written, kept = write_rows(self.spark, table, mine, self.spec, fields), stored.row_ids
-            done = self._commit(table, mine, (stored, written), facts)
+            done = self._commit(table, mine, (stored, written), metadata)
             if self.small.due:  # if that fails, the batch is found in the table
                 self.small.merge(self.spark, self.rows, self.spec, fields)
             return done
 
         # A batch that is only found is not in the index yet: the next batch catches up.
-        return once(self.spark, name, base, facts.position.batch, attempt)
+        return commit.commit_exactly_once(self.spark, name, base, metadata.position.batch, attempt)
 
     def _fields(self, table: jvm.JavaTable) -> list[tuple[int, str, str]]:
         """Return the partition fields; raise MismatchError if they are not those of the rows' partition values."""
@@ -87,19 +87,19 @@ class RowDelta:
         return fields
 
     def _commit(
-        self, table: jvm.JavaTable, rows: Table, places: tuple[StoredRows, list[NewFile]], facts: Facts
+        self, table: jvm.JavaTable, rows: Table, places: tuple[StoredRows, list[NewFile]], metadata: CommitMetadata
     ) -> Commit:
         """Commit new files and the deletes of the stored rows (`places`)."""
         from pyroaring import BitMap64
 
-        at, plan, (stored, written) = self.rows, self.rows.plan, places
+        at, files, (stored, written) = self.rows, self.rows.live_files, places
         old = stored.positions
-        if strange := [p for p in old if p not in plan]:  # a vector for such a file would be ignored, and rows doubled
+        if strange := [p for p in old if p not in files]:  # a vector for such a file would be ignored, and rows doubled
             at.drop()
             raise MismatchError(f"{self.name}: its index names {strange[0]}, which is not live", "run again")
         vectors = {p: at.vector(table, p) | BitMap64(positions.tolist()) for p, positions in old.items()}
-        entries = write_deletes(self.spark, table, plan, vectors)
-        replaced = [d for p in vectors for d in plan[p].own]
+        entries = write_deletes(self.spark, table, files, vectors)
+        replaced = [d for p in vectors for d in files[p].own]
         live = at.live - sum(map(len, old.values())) + sum(f.rows for f in written)
 
         def check(head: jvm.JavaSnapshot) -> None:
@@ -109,20 +109,20 @@ class RowDelta:
                     f"{self.name} would have {live_rows(head):,} rows, its index {live:,}", "run again: it is rebuilt"
                 )
 
-        facts.before_commit()
+        metadata.before_commit()
         delta = jvm_row_delta.Delta([f.file for f in written], list(entries.values()), replaced, list(vectors))
-        head = jvm_row_delta.commit(self.spark, table, at.snapshot, delta, facts.stamp, check)
+        head = jvm_row_delta.commit(self.spark, table, at.snapshot, delta, metadata.of_swap, check)
         for path, vector in vectors.items():
-            plan[path].deletes = [d for d in plan[path].deletes if d not in plan[path].own] + [entries[path]]
-            plan[path].vector = vector
+            files[path].deletes = [d for d in files[path].deletes if d not in files[path].own] + [entries[path]]
+            files[path].vector = vector
         for file in written:
-            plan[file.path] = jvm_row_delta.LiveFile(file.spec_id, file.partition, file.rows)
+            files[file.path] = jvm_row_delta.LiveFile(file.spec_id, file.partition, file.rows)
         if stored.row_ids is not None:
             rows = with_new_ids(rows, stored.row_ids, self._first_row_ids(head, written), written)
         at.committed(rows, [(f.path, f.rows) for f in written], vectors, head, live)
         at.save(at_once=False)
         self.small.remember(rows, written, head.snapshotId())
-        return commit_of(self.spark, head, facts.position.batch)
+        return commit_of(self.spark, head, metadata.position.batch)
 
     def _first_row_ids(self, head: jvm.JavaSnapshot, written: list[NewFile]) -> list[int]:
         """Return the id of each new file's first row.

@@ -120,25 +120,25 @@ def _position_deletes(data_file: str, vector: Any) -> bytes:
     return out.getvalue()
 
 
-def write_deletes(spark: SparkSession, table: jvm.JavaTable, plan: dict, vectors: dict[str, Any]) -> dict[str, dict]:
+def write_deletes(spark: SparkSession, table: jvm.JavaTable, files: dict, vectors: dict[str, Any]) -> dict[str, dict]:
     """Write the deletes of data files in this process and return their entries; see `delete_entries`."""
 
     def store(name: str, content: bytes) -> tuple[str, int]:
         location = jvm_row_delta.new_location(table, name)
         return location, _write(spark, table, location, lambda path: Path(path).write_bytes(content))
 
-    return delete_entries(jvm.format_version(table), plan, vectors, store)
+    return delete_entries(jvm.format_version(table), files, vectors, store)
 
 
 def delete_entries(
-    version: int, plan: Mapping[str, LiveFile], vectors: dict[str, Any], store: Store
+    version: int, files: Mapping[str, LiveFile], vectors: dict[str, Any], store: Store
 ) -> dict[str, dict]:
     """Store the deletes of data files; return an entry for each file, in Iceberg's JSON form.
 
     `vectors` has the bitmap of each file's deleted rows. They become one Puffin file on format v3, and one Parquet file
     for each data file on v2.
     """
-    entries = {path: _delete_entry(path, plan[path], len(vector)) for path, vector in vectors.items()}
+    entries = {path: _delete_entry(path, files[path], len(vector)) for path, vector in vectors.items()}
     if version >= 3 and vectors:
         location, size = store(f"{uuid.uuid4()}-deletes.puffin", _puffin(vectors, entries))
         for entry in entries.values():

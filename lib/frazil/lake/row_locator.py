@@ -1,4 +1,4 @@
-"""Finds the live rows of a batch's keys, by a key index at the table's snapshot."""
+"""Finds the live rows of a batch's keys by a key index, which it keeps at the table's snapshot or builds again."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ class StoredRows:
 
 
 class Locator:
-    """One table's plan of data files and the index of its keys, both at `snapshot`."""
+    """The live files of one table and the index of its keys, both at `snapshot`: `sync` follows commits or builds it again."""
 
     def __init__(self, spark: SparkSession, name: str, spec: TableSpec, folder: Path):
         self.spark, self.name, self.spec, self.folder = spark, name, spec, folder / name
         self.index: KeyIndex | None = None
         self.store, self.table = IndexStore(spark, self.folder), None
-        self.plan: dict[str, jvm_row_delta.LiveFile] = {}
+        self.live_files: dict[str, jvm_row_delta.LiveFile] = {}
         self.snapshot: int | None = None
         self.has_row_ids = False
         self.live, self._saved = 0, 0.0
@@ -103,7 +103,7 @@ class Locator:
         return self.locate(rows)
 
     def sync(self, table: jvm.JavaTable) -> None:
-        """Bring plan and index to the table's current snapshot: from disk or store, by the changes since, or by a new build.
+        """Bring `live_files` and index to the table's current snapshot: from disk or store, by the changes since, or by a new build.
 
         Raise RowDeltaUnsupportedError if keys do not identify the table's rows.
         """
@@ -115,9 +115,9 @@ class Locator:
         if self.snapshot == now.snapshotId():
             return
         require_no_equality_deletes(self.name, now)
-        known, self.snapshot = self.plan, None
-        self.plan = jvm_row_delta.plan(self.spark, table, now.snapshotId())
-        for path, file in self.plan.items():
+        known, self.snapshot = self.live_files, None
+        self.live_files = jvm_row_delta.live_files(self.spark, table, now.snapshotId())
+        for path, file in self.live_files.items():
             if path in known and known[path].mark == file.mark:
                 file.vector = known[path].vector
         identity = self._identity(table)
@@ -170,19 +170,19 @@ class Locator:
             return False  # rolled back, or too old to know
         index.snapshot = None  # a half-changed index belongs to no snapshot
         self._moved(table, since)
-        removed = {index.number(p) for p in index.marks if p not in self.plan}
-        touched = [p for p, f in self.plan.items() if p in index.marks and index.marks[p] != f.mark]
+        removed = {index.number(p) for p in index.marks if p not in self.live_files}
+        touched = [p for p, f in self.live_files.items() if p in index.marks and index.marks[p] != f.mark]
         index.forget(removed, ((index.number(p), positions(self._deleted(table, p))) for p in touched))
-        self._read_keys(table, [p for p in self.plan if p not in index.marks], now.snapshotId())
+        self._read_keys(table, [p for p in self.live_files if p not in index.marks], now.snapshotId())
         return self._settle(table, now)
 
     def _moved(self, table: jvm.JavaTable, since: list[jvm.JavaSnapshot]) -> None:
         """Follow compactions directly after the index's snapshot that kept the rows' order: their new files need not be read.
 
         The live rows of the old files are those of the new one, in order. If rows of the new file were deleted later
-        and the plan has that already, the numbers differ, and the file is read after all.
+        and `live_files` has that already, the numbers differ, and the file is read after all.
         """
-        index, known = self.index, {*self.index.marks, *self.plan}
+        index, known = self.index, {*self.index.marks, *self.live_files}
         paths = {file_name(p): p for p in known}
         for s in reversed(since):
             order = json.loads(s.summary().get(ORDER) or "{}")
@@ -190,16 +190,16 @@ class Locator:
                 return
             for new, old in order.items():
                 target, *sources = (paths.get(name, "") for name in (new, *old))
-                if target not in self.plan or target in index.marks or not all(f in index.marks for f in sources):
+                if target not in self.live_files or target in index.marks or not all(f in index.marks for f in sources):
                     return
                 live = self._live_positions(table, target)
                 if not index.move([index.number(f) for f in sources], index.number(target), live):
                     return
-                index.marks[target] = self.plan[target].mark
+                index.marks[target] = self.live_files[target].mark
 
     def _rebuild(self, table: jvm.JavaTable, now: jvm.JavaSnapshot) -> None:
         self.index = KeyIndex(self.folder, self.index.identity, len(key_sql(self.spec)), self.has_row_ids)
-        self._read_keys(table, list(self.plan), now.snapshotId())
+        self._read_keys(table, list(self.live_files), now.snapshotId())
         if not self._settle(table, now):
             raise RowDeltaUnsupportedError(
                 f"{self.name} has {self._rows(table):,} rows, but {self.index.count():,} keys",
@@ -208,7 +208,7 @@ class Locator:
 
     def _rows(self, table: jvm.JavaTable) -> int:
         """Count the rows in the data files without those that are deleted."""
-        return sum(f.rows - len(self._deleted(table, p)) for p, f in self.plan.items())
+        return sum(f.rows - len(self._deleted(table, p)) for p, f in self.live_files.items())
 
     def _settle(self, table: jvm.JavaTable, now: jvm.JavaSnapshot) -> bool:
         """Accept the index for a snapshot if it has as many keys as the table has rows.
@@ -220,17 +220,17 @@ class Locator:
         if count != live_rows(now) and count != self._rows(table):
             self.index.snapshot = None
             return False
-        self.index.snapshot, self.index.marks = now.snapshotId(), {p: f.mark for p, f in self.plan.items()}
+        self.index.snapshot, self.index.marks = now.snapshotId(), {p: f.mark for p, f in self.live_files.items()}
         return True
 
     def _deleted(self, table: jvm.JavaTable, path: str, own: bool = False) -> Any:
         """Return the bitmap of a data file's deleted rows; with `own`, only of deletes that belong to this file alone."""
-        file = self.plan[path]
+        file = self.live_files[path]
         return deleted_rows(self.spark, table, path, file.own if own else file.deletes)
 
     def vector(self, table: jvm.JavaTable, path: str) -> Any:
         """Return the present deletion bitmap of a data file, which a new one replaces."""
-        file = self.plan[path]
+        file = self.live_files[path]
         if file.vector is None:
             file.vector = self._deleted(table, path, own=True)
         return file.vector
@@ -247,8 +247,8 @@ class Locator:
         tasks = jvm_rewrite.Tasks(self.spark, table, snapshot, paths) if paths else None
         while paths:
             part, rows = [], 0
-            while paths and (not part or rows + self.plan[paths[-1]].rows <= SLICE):
-                rows += self.plan[paths[-1]].rows
+            while paths and (not part or rows + self.live_files[paths[-1]].rows <= SLICE):
+                rows += self.live_files[paths[-1]].rows
                 part.append(paths.pop())
             numbers = [(p, self.index.number(p)) for p in part]
             files = F.broadcast(frame(self.spark, numbers, "path string, file int"))
@@ -275,8 +275,8 @@ class Locator:
         """Return the positions of a file's live rows, in order."""
         import numpy as np
 
-        live = np.ones(self.plan[path].rows, bool)
-        if self.plan[path].deletes:
+        live = np.ones(self.live_files[path].rows, bool)
+        if self.live_files[path].deletes:
             live[positions(self._deleted(table, path))] = False
         return np.flatnonzero(live)
 
@@ -327,15 +327,15 @@ class Locator:
             log.warning("the key index of %s is built again with the next batch: %s", self.name, e)
             self.drop()
             return
-        self.index.marks |= {p: self.plan[p].mark for p in (*touched, *(path for path, _ in files))}
+        self.index.marks |= {p: self.live_files[p].mark for p in (*touched, *(path for path, _ in files))}
         self.index.snapshot, self.index.keys = head.snapshotId(), keys
 
     def merged(self, rows: Table, new: list[NewFile], old: list[str], head: jvm.JavaSnapshot) -> None:
         """Record a merge of small files: these existing rows fill the new files, one after the other, and the old files are removed."""
         for path in old:
-            del self.plan[path]
-        self.plan |= {f.path: jvm_row_delta.LiveFile(f.spec_id, f.partition, f.rows) for f in new}
-        self.index.marks = {p: m for p, m in self.index.marks.items() if p in self.plan}
+            del self.live_files[path]
+        self.live_files |= {f.path: jvm_row_delta.LiveFile(f.spec_id, f.partition, f.rows) for f in new}
+        self.index.marks = {p: m for p, m in self.index.marks.items() if p in self.live_files}
         self.committed(rows, [(f.path, f.rows) for f in new], [], head, self.live)
 
     def save(self, at_once: bool = True) -> None:
@@ -353,5 +353,5 @@ class Locator:
 
     def drop(self) -> None:
         """Forget everything: the next batch builds the index again, from the table's rows."""
-        self.plan, self.snapshot, self.index, self.store.refused = {}, None, None, True
+        self.live_files, self.snapshot, self.index, self.store.refused = {}, None, None, True
         (self.folder / MANIFEST).unlink(missing_ok=True)

@@ -16,7 +16,7 @@ from frazil.config.spec import Column, TableSpec
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
-from frazil.lake.commit import Facts
+from frazil.lake.commit import CommitMetadata
 from frazil.lake.tables import create_table, read_table_state
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ def self_test(lanes: Lanes, table: str, version: int) -> str:
             ids = [1, 2] if op == "I" else [1] if op == "U" else [2]
             keys = pa.array(ids, pa.int64())
             rows = pa.table({"op": [op] * len(ids), "key0": keys, "c0": keys, "c1": [v] * len(ids)})
-            lane.apply(read_table_state(lanes.spark, name), rows, Facts(Position(batch=secrets.token_hex(4)), {}))
+            metadata = CommitMetadata(Position(batch=secrets.token_hex(4)), {})
+            lane.commit_by_index(read_table_state(lanes.spark, name), rows, metadata)
         row_id = "_row_id" if version >= 3 else "0"
         got = [tuple(r) for r in lanes.spark.sql(f"SELECT *, {row_id} FROM {name}").collect()]
         return "" if got == [(1, "b", 0)] else f"the self-test read back {got}"

@@ -79,7 +79,7 @@ class SmallFileMerge:
             return
         parts: dict[str, list[SmallFile]] = {}
         for y in young:
-            file = at.plan.get(y.path)
+            file = at.live_files.get(y.path)
             of_now = (ROW_ID in y.rows.column_names) == at.has_row_ids
             if file and of_now and file.spec_id == table.spec().specId() and file.deletes == file.own:
                 parts.setdefault(json.dumps(file.partition), []).append(y)
@@ -91,7 +91,7 @@ class SmallFileMerge:
         new = write_rows(spark, table, rows, spec, fields)
         files = jvm_rewrite.Replacement(
             jvm.java_list(spark, [old[y.path] for y in young]),
-            [d for y in young for d in at.plan[y.path].own],
+            [d for y in young for d in at.live_files[y.path].own],
             [f.file for f in new],
         )
         try:
@@ -128,7 +128,7 @@ def _summary(at: Locator, young: list[SmallFile], new: list[NewFile]) -> dict[st
     """Return the snapshot's summary, which states for each new file whose rows it has, in order."""
     parts: dict[str, list[str]] = {}
     for y in young:
-        parts.setdefault(json.dumps(at.plan[y.path].partition), []).append(file_name(y.path))
+        parts.setdefault(json.dumps(at.live_files[y.path].partition), []).append(file_name(y.path))
     order = {file_name(f.path): parts[json.dumps(f.partition)] for f in new}
     facts = {"files": len(young), "added": len(new), "rows": sum(f.rows for f in new)}
     return {"frazil.kind": KIND, "frazil.counts": json.dumps(facts), ORDER: json.dumps(order)}

@@ -28,7 +28,7 @@ PREVIOUS = 100
 """Maximum number of metadata versions to try."""
 
 
-def explained(error: Exception, settings: Settings, target: str) -> FrazilError | None:
+def storage_error_explained(error: Exception, settings: Settings, target: str) -> FrazilError | None:
     """Return what is wrong with a table's storage or catalog, with its remedy; None if an error has another cause."""
     text = f"{jvm.cause(error)} {error}"
     name = f"{settings.catalog}.{target}"

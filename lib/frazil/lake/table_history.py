@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.sql import literal
 from frazil.core.time_sql import driver_rows
-from frazil.dms.file_names import moment
+from frazil.dms.file_names import time_of_name
 from frazil.dms.position import POSITION, Position
 from frazil.lake import jvm
 from frazil.lake.kept_snapshots import read_kept_snapshots
@@ -126,7 +126,7 @@ def _goes_before_a_compaction(s: Snapshot, following: list[Snapshot]) -> bool:
 
 
 def _ms(file: str) -> int:
-    return round(moment(file).replace(tzinfo=UTC).timestamp() * 1000)
+    return round(time_of_name(file).replace(tzinfo=UTC).timestamp() * 1000)
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def create_table(
         first = (position or Position()).to_json
         masked = [i for n, i in jvm_schema.ids(spark, table).items() if n in spec.names and spec.column(n).mask]
         own = {COLUMNS: columns_of(spark, table), jvm_schema.MASKED: json.dumps(masked)}
-        jvm.start_position(table, jvm.Stamp(first, own))
+        jvm.start_position(table, jvm.SwapMetadata(first, own))
     elif POSITION not in table.properties():
         require_position(table, name)
         raise TableError(
@@ -202,7 +202,7 @@ def columns_of(spark: SparkSession, table: jvm.JavaTable | str) -> str:
 def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -> None:
     """Give a foreign table a position, in a separate empty commit; its columns must match its spec, and its keys be unique.
 
-    From then on it is written merge-on-read, as the MERGE of a change set needs it; a table of format v1 becomes v2.
+    From then on it is written merge-on-read, as the MERGE of a batch needs it; a table of format v1 becomes v2.
     """
     require_table(spark, name)
     table = jvm.load_table(spark, name)
@@ -244,7 +244,7 @@ def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -
             change.makeColumnOptional(f.name())
     change.commit()
     table.refresh()
-    jvm.start_position(table, jvm.Stamp(position.to_json, {COLUMNS: columns_of(spark, table)}))
+    jvm.start_position(table, jvm.SwapMetadata(position.to_json, {COLUMNS: columns_of(spark, table)}))
     parent = jvm.load_table(spark, name).currentSnapshot().parentId()
     if parent != (before and before.snapshotId()):
         spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{POSITION}', '{COLUMNS}')")

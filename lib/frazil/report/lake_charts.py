@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from frazil.errors import many
-from frazil.lake.maintenance_actions import MAX_MANIFESTS
+from frazil.lake.maintenance_plan import MAX_MANIFESTS
 from frazil.report.chart_style import COLOURS, clock, label, new_figure, seconds_axis, styled, times
 
 if TYPE_CHECKING:

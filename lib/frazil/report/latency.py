@@ -20,7 +20,7 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from frazil.dms.file_names import moment
+from frazil.dms.file_names import time_of_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +75,7 @@ def shares(points: Sequence[float]) -> tuple[float, ...]:
     return tuple(b - a for a, b in zip(edges, edges[1:], strict=False))
 
 
-def picked_up(observed: dict[str, Any], at: float) -> dict[str, Any]:
+def with_age_at_pickup(observed: dict[str, Any], at: float) -> dict[str, Any]:
     """Return a batch's observations with `age` as source commit → picked up `at`."""
     points = json.loads(observed["age"] or "null")
     return {**observed, "age": points and json.dumps([p + round(at * 1000) for p in points])}
@@ -99,13 +99,13 @@ def sketch(observed: dict[str, Any], picked_up: float, files: Sequence[DmsObject
     facts = {"v": 2, "n": observed["changes"], "picked_up": round(picked_up * 1000)}
     facts["read"] = round((time.time() - picked_up) * 1000)
     delays: dict[str, list[int]] = {name: json.loads(observed[name] or "[]") for name in ("age", "dms")}
-    timed = [(f.landed - moment(f.name).replace(tzinfo=UTC).timestamp(), f) for f in files if f.landed]
+    timed = [(f.landed - time_of_name(f.name).replace(tzinfo=UTC).timestamp(), f) for f in files if f.landed]
     delays["land"] = _quantiles([(late, max(f.size, 1)) for late, f in timed])
     delays["wait"] = _quantiles([(picked_up - f.landed, max(f.size, 1)) for _, f in timed])
     return json.dumps({**facts, **delays}, separators=(",", ":"))
 
 
-def lag(observed: dict[str, Any], since_pick_up_s: float) -> dict[str, float]:
+def source_to_commit(observed: dict[str, Any], since_pick_up_s: float) -> dict[str, float]:
     """Return p50 and p99 of source commit → table commit over one batch, in seconds; empty without a timestamp column."""
     age = json.loads(observed["age"] or "[]")
     return {f"lag_{n}_s": age[i] / 1000 + since_pick_up_s for n, i in (("p50", P50), ("p99", P99)) if age}

@@ -129,7 +129,7 @@ def status(
     lag_p50_s: float | None = None,
     lag_p99_s: float | None = None,
 ) -> str:
-    """Return the status line of a table's newest pass: its rate, the lag and commit time of its last batch, and what is pending."""
-    lag = "lag unknown" if lag_p50_s is None else f"lag p50 {lag_p50_s:.1f} s, p99 {lag_p99_s:.1f} s"
+    """Return the status line of a table's newest pass: its rate, the latency and commit time of its last batch, and what is pending."""
+    latency = "latency unknown" if lag_p50_s is None else f"latency p50 {lag_p50_s:.1f} s, p99 {lag_p99_s:.1f} s"
     left = "" if pending is None else f", {many(round(pending), 'file')} pending"
-    return f"{changes / max(seconds, 1e-3):,.0f} changes/s, {lag}, commit {commit_s:.2f} s{left}"
+    return f"{changes / max(seconds, 1e-3):,.0f} changes/s, {latency}, commit {commit_s:.2f} s{left}"
