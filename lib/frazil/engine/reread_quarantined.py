@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.lake_types import lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import literal
+from frazil.config.time_sql import from_micros, micros_type
 from frazil.core.changes import FIELDS, BadRow, Changes, no_changes, type_records, wrong_width
 from frazil.core.csv import Dialect, records_of_lines
 from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS
 from frazil.core.latest_per_key import moves
 from frazil.core.messages import columns_of, gather, type_columns, with_bytes
-from frazil.core.time_sql import from_micros, micros_type
 from frazil.core.types import masked
 from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_layout import shared_layout, stated_layout

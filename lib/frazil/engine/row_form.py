@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from frazil.config.lake_types import lake_type
 from frazil.config.spec import TableSpec
+from frazil.config.time_sql import is_time, micros_type
 from frazil.core.latest_per_key import Latest, events, key_hashes, last_events, moving_events
-from frazil.core.time_sql import is_time, micros_type
 from frazil.core.types import arrow_of, arrow_type
 from frazil.engine.collapsed_batch import PLACE, as_micros, lake_columns
 

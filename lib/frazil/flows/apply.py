@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
+from frazil.config.time_sql import driver_rows
 from frazil.core.latest_per_key import has_numbers
-from frazil.core.time_sql import driver_rows
 from frazil.dms.aws_json import EndpointError
 from frazil.dms.file_checks import FileWatch, unpacked_bytes
 from frazil.dms.file_layout import CHANGE_PHASE
