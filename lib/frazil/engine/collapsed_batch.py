@@ -13,8 +13,8 @@ from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.config.time_sql import from_micros
-from frazil.core.bad_rows import SHOWN, BadRows
-from frazil.core.changes import OPERATIONS, Changes
+from frazil.core.bad_rows import OPERATIONS, SHOWN, BadRows
+from frazil.core.changes import Changes
 from frazil.core.types import masked
 from frazil.engine.read_files import FileToRead, PartitionRead
 from frazil.lake.small_frames import of_arrow

@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.core.changes import BadRow, Changes
+from frazil.core.bad_rows import BadRow
+from frazil.core.changes import Changes
 from frazil.core.latest_per_key import LEAVE, Latest, events, last_events
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.storage import is_s3

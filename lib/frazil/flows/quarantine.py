@@ -10,8 +10,8 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.core.bad_rows import SHOWN, BadRows, ShownRow, explained
-from frazil.core.changes import BadRow
+from frazil.core.bad_row_errors import ShownRow, bad_rows_error
+from frazil.core.bad_rows import SHOWN, BadRow, BadRows
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.position import Position
 from frazil.engine.read_files import FileToRead, PartitionRead
@@ -69,7 +69,7 @@ def admit_rows(
     else:
         return
     by_order = {file.order: file for file in files}
-    raise explained(spec, bad.count, [_shown(row, by_order[order]) for order, row in bad.rows[:SHOWN]], other)
+    raise bad_rows_error(spec, bad.count, [_shown(row, by_order[order]) for order, row in bad.rows[:SHOWN]], other)
 
 
 def _shown(row: BadRow, file: FileToRead | PartitionRead) -> ShownRow:
