@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 
 from frazil.config.spec import parse_spec
-from frazil.core.latest_per_key import keys_at_first, latest_per_key
+from frazil.core.key_changes import keys_at_first
+from frazil.core.latest_per_key import latest_per_key
 from frazil.core.partial_rows import fill
 from frazil.engine.kept_batch import moved_rows, moving_of_bucket
 from frazil.engine.row_form import RowForm, from_blocks, to_blocks
@@ -124,9 +125,9 @@ def test_a_sequence_that_goes_back_is_counted():
 
 def test_a_key_that_is_reused_within_one_commit_is_counted():
     swap = [change("U", 2, "a", "", old=(1,)), change("U", 3, "b", "", old=(2,))]
-    assert len(latest_per_key(table(ONE, *swap), ONE).passed) == 1
+    assert len(latest_per_key(table(ONE, *swap), ONE).transient_keys) == 1
     later = [change("U", 2, "a", "", old=(1,)), change("U", 3, "b", "", old=(2,), seconds=1)]
-    assert len(latest_per_key(table(ONE, *later), ONE).passed) == 0
+    assert len(latest_per_key(table(ONE, *later), ONE).transient_keys) == 0
 
 
 def test_a_column_that_no_change_carries_stays_as_it_is_stored():

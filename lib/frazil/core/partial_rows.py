@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.core.latest_per_key import ARRIVE, LEAVE, events, key_codes
+from frazil.core.key_changes import ARRIVE, LEAVE, events
+from frazil.core.latest_per_key import events_by_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,12 +45,12 @@ def fill(changes: pa.Table, spec: TableSpec) -> Filled:
     import numpy as np
 
     steps = events(changes, spec)
-    keys = key_codes(steps, spec).tolist()
+    by_key = events_by_key(steps, spec)
+    keys, order = by_key.codes.tolist(), np.sort(by_key.last_of_each)
     ops, step = steps["op"].to_pylist(), steps["step"].to_pylist()
     absent = _absent_columns(steps, spec)
     values = [i for i, name in enumerate(spec.names) if name not in spec.key]
     rows: dict[int, _Row] = {}
-    last: dict[int, int] = {}
     moving = _Row()
     for event, key in enumerate(keys):
         before = rows.get(key) or _Row(stored=event)
@@ -61,8 +62,6 @@ def fill(changes: pa.Table, spec: TableSpec) -> Filled:
             base = moving if step[event] == ARRIVE else before
             now = {i: event for i in values if not (i in absent and absent[i][event])}
             rows[key] = _Row(base.carried | now, base.stored)
-        last[key] = event
-    order = np.array(sorted(last.values()), "int64")
     return _gathered(steps, spec, [rows[keys[e]] for e in order.tolist()], order)
 
 

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from frazil.core.latest_per_key import Latest, keys_at_first
+from frazil.core.key_changes import keys_at_first
+from frazil.core.latest_per_key import Latest
 from frazil.engine.collapsed_batch import as_micros, can_be_bound, lake_values, merge_rows
 from frazil.engine.row_form import ORDER, RowForm, in_batches, packed
 from frazil.engine.tasks import results_of, values_of

@@ -145,7 +145,7 @@ def ordering(form: RowForm, with_keys: bool) -> Callable:
                     blocks.setdefault(bucket, []).append(block.as_buffer())
         for bucket in list(blocks):
             latest = from_blocks(blocks.pop(bucket), form.spec)
-            rows, passed = form.rows_of(latest.rows), form.rows_of(latest.passed)
+            rows, passed = form.rows_of(latest.rows), form.rows_of(latest.transient_keys)
             moving = moving_of_bucket(bucket, latest, rows, form)
             yield fact_row(pickle.dumps(_BucketFact(latest.out_of_sequence, len(passed), moving)), form)
             yield from kept_rows(bucket, rows, form, with_keys)

@@ -26,7 +26,7 @@ from frazil.core.bad_rows import FIELDS, BadRow, wrong_width
 from frazil.core.changes import Changes, no_changes, type_records
 from frazil.core.csv import Dialect, records_of_lines
 from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS
-from frazil.core.latest_per_key import moves
+from frazil.core.key_changes import moves
 from frazil.core.messages import columns_of, gather, type_columns, with_bytes
 from frazil.core.rows_of_table import table_named
 from frazil.core.types import masked

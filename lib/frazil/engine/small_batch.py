@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.core.changes import Changes, no_changes
-from frazil.core.latest_per_key import contradictions, key_numbers, keys_at_first, latest_per_key, net_rows
+from frazil.core.key_changes import keys_at_first
+from frazil.core.latest_per_key import key_numbers, latest_per_key, net_rows, transient_events
 from frazil.core.partial_rows import fill
 from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE
@@ -69,9 +70,12 @@ def numbered(parts: Iterable[tuple[Changes, int, float | np.ndarray]], spec: Tab
 def collapse_rows(changes: pa.Table, spec: TableSpec, wanted: Wanted, tally: Tally) -> Collapsed:
     """Return the last change per key of changes, which are in order and have their `file_order`."""
     latest = latest_per_key(changes, spec)
-    seen = tally.seen(wanted.quantiles) | {"out_of_sequence": latest.out_of_sequence, "passed": len(latest.passed)}
+    seen = tally.seen(wanted.quantiles) | {
+        "out_of_sequence": latest.out_of_sequence,
+        "passed": len(latest.transient_keys),
+    }
     rows = collapsed_columns(latest.rows, spec, PLACE if wanted.places else ())
-    passed = collapsed_columns(latest.passed, spec, ())
+    passed = collapsed_columns(latest.transient_keys, spec, ())
     if latest.moving is not None:
         at_first = keys_at_first(latest.moving, latest.moving["row"].to_pylist())
         rows = with_stored_keys(rows, [at_first.get(n) for n in range(len(rows))], spec)
@@ -83,7 +87,7 @@ def _filled(changes: pa.Table, spec: TableSpec, wanted: Wanted, tally: Tally) ->
     import pyarrow as pa
 
     filled = fill(changes, spec)
-    passed, out_of_sequence = contradictions(filled.steps, spec)
+    passed, out_of_sequence = transient_events(filled.steps, spec)
     seen = tally.seen(wanted.quantiles) | {"out_of_sequence": out_of_sequence, "passed": len(passed)}
     rows = collapsed_columns(filled.rows, spec, ())
     rows = rows.append_column("missing", pa.array([names or None for names in filled.missing], pa.list_(pa.string())))
