@@ -30,13 +30,13 @@ class _Row:
 class Filled:
     """The last event per key with all values that the batch carries.
 
-    `missing` has, for each row, the columns that stay as they are stored; `stored_as` has the event whose key the stored
+    `missing` has, for each row, the columns that stay as they are stored; `stored_keys` has the event whose key the stored
     row has, nulls if none is.
     """
 
     rows: pa.Table
     missing: list[list[str]]
-    stored_as: pa.Table
+    stored_keys: pa.Table
     steps: pa.Table
 
 
@@ -89,5 +89,5 @@ def _gathered(steps: pa.Table, spec: TableSpec, rows: list[_Row], order) -> Fill
         for n, place in enumerate(places):
             if place is None and not deletes[n] and rows[n].stored is not None:
                 missing[n].append(name)
-    stored_as = steps.take(pa.array([row.stored for row in rows], pa.int64()))
-    return Filled(pa.table(columns), missing, stored_as, steps)
+    stored_keys = steps.take(pa.array([row.stored for row in rows], pa.int64()))
+    return Filled(pa.table(columns), missing, stored_keys, steps)

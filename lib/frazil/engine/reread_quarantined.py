@@ -37,7 +37,7 @@ from frazil.dms.mappings import message_names
 from frazil.engine.collapsed_batch import as_micros, lake_columns, lake_values
 from frazil.engine.read_files import field_rules
 from frazil.lake.quarantine_columns import JSON, PARQUET, SHARED, STATED
-from frazil.lake.small_frames import of_arrow
+from frazil.lake.small_frames import collect_arrow, of_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,9 +91,7 @@ def reread_frame(waiting: DataFrame, how: Reread, in_process: bool) -> DataFrame
     how = replace(how, layouts=present_layouts(places, how.table))
     records = waiting.select(*RECORD)
     if in_process or size <= MOST_BYTES:
-        from frazil.lake.row_locator import arrow
-
-        rows = of_arrow(waiting.sparkSession, reread(arrow(records), how))
+        rows = of_arrow(waiting.sparkSession, reread(collect_arrow(records), how))
     else:
         rows = records.mapInArrow(_task(how), _schema(how.spec))
     return _typed(rows, how.spec)

@@ -61,9 +61,9 @@ class RowForm:
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def typed(self, rows: pa.Table) -> pa.Table:
-        """Return rows of this form with times as times, also in `stored0` …, the keys under which rows are stored."""
+        """Return rows of this form with times as times, also in `stored_key0` …, the keys under which rows are stored."""
         columns = {f"c{i}": column for i, column in enumerate(self.spec.columns)}
-        columns |= {f"stored{i}": self.spec.column(name) for i, name in enumerate(self.spec.key)}
+        columns |= {f"stored_key{i}": self.spec.column(name) for i, name in enumerate(self.spec.key)}
         for place, name in enumerate(rows.column_names):
             if name in columns and is_time(lake_type(columns[name])):
                 rows = rows.set_column(place, name, rows[name].cast(arrow_type(columns[name])))
