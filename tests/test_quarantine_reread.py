@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.config.spec import parse_spec
-from frazil.core.bad_row_lines import with_lines, with_values
+from frazil.core.bad_rows import with_lines, with_values
 from frazil.core.changes import type_columns, type_records
 from frazil.core.csv import Dialect, records_of_lines
 from frazil.core.field_meaning import FieldRules

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from frazil.config.columns import unrepresentable
 from frazil.config.lake_types import value_type
 from frazil.config.spec import TableSpec
-from frazil.core.bad_rows import FIELDS, OP
+from frazil.core.bad_rows import FIELDS, OP, BadRow
 from frazil.errors import LOAD_AGAIN, FrazilError, many
 
 QUARANTINE = "have such rows quarantined, which leaves them out of the lake until they are replayed"
@@ -19,34 +18,26 @@ class BadRowError(FrazilError):
     """Rows that cannot be applied: the message names the first of them, and nothing of the batch was applied."""
 
 
-@dataclass(frozen=True)
-class ShownRow:
-    """A bad row as an error shows it: its place in words, and its fault."""
-
-    place: str
-    column: str
-    reason: str
-    of_message: bool = False
-
-
-def bad_rows_error(spec: TableSpec, count: int, worst: Sequence[ShownRow], other: str = "") -> BadRowError:
-    """Return the error that shows the first bad rows: file, row (from 1, after the header), reason and cure.
+def bad_rows_error(spec: TableSpec, count: int, worst: Sequence[tuple[str, BadRow]], other: str = "") -> BadRowError:
+    """Return the error that shows the first bad rows, each given with its place in words: place, reason and cure.
 
     `other` names an alternative to a change of the spec; default: quarantine.
     """
-    lines = [f"{row.place}: {row.reason}" for row in worst]
+    lines = [f"{place}: {row.reason}" for place, row in worst]
     more = [f"… and {count - len(worst)} more"] if count > len(worst) else []
     other = other or f"or {QUARANTINE} (on_bad_rows=quarantine)"
-    cure = f"{_first_remedy(spec, worst)}; {other}; nothing of this batch was applied to {spec.target}"
+    cure = (
+        f"{_first_remedy(spec, [row for _, row in worst])}; {other}; nothing of this batch was applied to {spec.target}"
+    )
     return BadRowError(f"{spec.source}: {many(count, 'bad row')}", cure, [f"  {line}" for line in lines + more])
 
 
-def _first_remedy(spec: TableSpec, worst: Sequence[ShownRow]) -> str:
+def _first_remedy(spec: TableSpec, worst: Sequence[BadRow]) -> str:
     """Return the lossless remedy in words, and for a replaceable value what a replacement loses."""
     for row in worst:
         if row.column in spec.names and (remedy := _remedy_of_value(spec, row)):
             return remedy
-    of_message = bool(worst) and worst[0].of_message
+    of_message = bool(worst and worst[0].place)
     if worst and worst[0].column == OP:
         return f"correct OpValues in the FrazilSettings next to S3Settings, or the columns in {spec.file}"
     if worst and worst[0].column == FIELDS and not of_message:
@@ -57,7 +48,7 @@ def _first_remedy(spec: TableSpec, worst: Sequence[ShownRow]) -> str:
     return f"correct {spec.file}" + ("" if of_message else ", or fetch a damaged file again")
 
 
-def _remedy_of_value(spec: TableSpec, row: ShownRow) -> str:
+def _remedy_of_value(spec: TableSpec, row: BadRow) -> str:
     """Return the remedy for a value that does not fit its column; empty: none is known."""
     column = spec.column(row.column)
     value = re.sub(

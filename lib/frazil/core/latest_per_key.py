@@ -42,25 +42,14 @@ class Latest:
 class EventsByKey:
     """Events brought together by key, those of each key in order. Which one is the last of its key is decided here alone.
 
-    `codes` has the number of each event's key. `order` has the places of the events by key; in that order, `follows` says
-    whether an event has the same key as the one before.
+    `codes` has the number of each event's key, and `order` the places of the events by key. In that order, `follows` says
+    whether an event has the same key as the one before, and `is_last` whether it is the last of its key.
     """
 
     codes: np.ndarray
     order: np.ndarray
     follows: np.ndarray
-
-    @property
-    def is_last(self) -> np.ndarray:
-        """Which events, in the order by key, are the last of their key."""
-        import numpy as np
-
-        return ~np.append(self.follows[1:], False)[: len(self.order)]
-
-    @property
-    def last_of_each(self) -> np.ndarray:
-        """The place of the last event of each key, in the order of the keys' numbers."""
-        return self.order[self.is_last]
+    is_last: np.ndarray
 
 
 def events_by_key(steps: pa.Table, spec: TableSpec) -> EventsByKey:
@@ -69,8 +58,9 @@ def events_by_key(steps: pa.Table, spec: TableSpec) -> EventsByKey:
 
     codes = key_codes(steps, spec)
     order = np.argsort(codes, kind="stable")
-    in_order = codes[order]
-    return EventsByKey(codes, order, np.append(False, in_order[1:] == in_order[:-1])[: len(order)])
+    is_same = np.diff(codes[order]) == 0
+    follows, is_last = np.append(False, is_same), ~np.append(is_same, False)
+    return EventsByKey(codes, order, follows[: len(order)], is_last[: len(order)])
 
 
 def latest_per_key(changes: pa.Table, spec: TableSpec) -> Latest:
@@ -84,9 +74,10 @@ def last_events(steps: pa.Table, spec: TableSpec) -> Latest:
     import pyarrow as pa
 
     by_key = events_by_key(steps, spec)
-    last, leaves = by_key.last_of_each, leaves_transient_key(steps, by_key.order, by_key.follows)
-    rows, left = steps.take(pa.array(np.sort(last))), steps.take(pa.array(by_key.order[leaves & by_key.is_last]))
-    return Latest(rows, left, _out_of_sequence(steps, by_key), moving_events(steps, by_key.codes, last))
+    last = by_key.order[by_key.is_last]
+    left = by_key.order[by_key.is_last & leaves_transient_key(steps, by_key.order, by_key.follows)]
+    rows, transient = (steps.take(pa.array(places)) for places in (np.sort(last), left))
+    return Latest(rows, transient, _out_of_sequence(steps, by_key), moving_events(steps, by_key.codes, last))
 
 
 def transient_events(steps: pa.Table, spec: TableSpec) -> tuple[pa.Table, int]:

@@ -46,7 +46,7 @@ def fill(changes: pa.Table, spec: TableSpec) -> Filled:
 
     steps = events(changes, spec)
     by_key = events_by_key(steps, spec)
-    keys, order = by_key.codes.tolist(), np.sort(by_key.last_of_each)
+    keys, order = by_key.codes.tolist(), np.sort(by_key.order[by_key.is_last])
     ops, step = steps["op"].to_pylist(), steps["step"].to_pylist()
     absent = _absent_columns(steps, spec)
     values = [i for i, name in enumerate(spec.names) if name not in spec.key]

@@ -53,10 +53,10 @@ class Wanted:
 class Collapsed:
     """The last change per key: `rows` in the driver (`op`, and the lake's columns `c0` …), or a `frame` for a MERGE.
 
-    `counts_and_delays` are those of `Tally`, and how many changes contradict their order. `files` are the batch's files,
-    or partitions, in the order by which `bad` names them. `bounds` are the smallest and the largest first key, None if
-    no literal can express them. `transient_keys` are those of `Latest`, in the form of the rows. `kept` is what the
-    frame is made of, if Spark's tasks collapsed the batch; `release` frees it.
+    `counts_and_delays` are those of `Tally`. `files` are the batch's files, or partitions, in the order by which `bad`
+    names them. `bounds` are the smallest and the largest first key, None if no literal can express them.
+    `transient_keys` are those of `Latest`, in the form of the rows. `kept` is what the frame is made of, if Spark's
+    tasks collapsed the batch; `release` frees it.
     """
 
     counts_and_delays: dict[str, Any]
@@ -179,8 +179,8 @@ class Ages:
     """Two delays of changes in milliseconds.
 
     `age` is the negative commit time; `report.latency` adds the time of the pickup to it. `dms` is source commit → DMS
-    wrote the file or built the message. Every `every`-th change
-    counts; but the minimum and the maximum of the first delay cover all.
+    wrote the file or built the message. Every `every`-th change counts; but the minimum and the maximum of `age` cover
+    all.
     """
 
     def __init__(self, every: int = 1) -> None:
@@ -262,11 +262,17 @@ class Tally:
         for found in pc.value_counts(changes.rows["op"]).to_pylist():
             self.good[found["values"]] += found["counts"]
 
-    def counts_and_delays(self, quantiles: Sequence[float]) -> dict[str, Any]:
-        """Return the counts of a batch, bad rows included, and the points of its delays."""
+    def counts_and_delays(
+        self, quantiles: Sequence[float], out_of_sequence: int = 0, transient_keys: int = 0
+    ) -> dict[str, Any]:
+        """Return the counts of a batch, bad rows included, what contradicts its order, and the points of its delays."""
         ops = {op: self.good[op] + self.bad.operations.get(op, 0) for op in OPERATIONS}
         counts = {"changes": self.rows + self.bad.count, "bad": self.bad.count, **ops}
-        return counts | {"out_of_sequence": 0, "transient_keys": 0} | self.ages.points(quantiles)
+        return (
+            counts
+            | {"out_of_sequence": out_of_sequence, "transient_keys": transient_keys}
+            | self.ages.points(quantiles)
+        )
 
     def with_parts(self, parts: Iterable[Tally]) -> Tally:
         """Add the tallies of parts of the batch, and return the whole."""

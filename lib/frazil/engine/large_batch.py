@@ -82,13 +82,8 @@ def collapse_blocks(read: DataFrame, form: RowForm, partitions: int, wanted: Wan
     try:
         reports, keys, ends = kept.reports()
         kept = replace(kept, stored_keys=moved_rows(_moving(reports), form))
-        of_frame = {
-            "frame": kept.rows(),
-            "kept": kept,
-            "transient_keys": kept.transient_keys(),
-            "release": kept.frame.unpersist,
-        }
-        found = _with_reports(reports, wanted, keys=keys, bounds=ends, **of_frame)
+        frames = {"frame": kept.rows(), "transient_keys": kept.transient_keys(), "release": kept.frame.unpersist}
+        found = _with_reports(reports, wanted, keys=keys, bounds=ends, kept=kept, **frames)
         return found
     finally:
         if found is None:
@@ -102,9 +97,8 @@ def collapsed_rows(found: pa.Table, form: RowForm, wanted: Wanted) -> Collapsed:
     reports, blocks = values_of(found["report"].drop_null().to_pylist()), found.filter(pc.is_valid(found["block"]))
     rows = rows_here(blocks.filter(pc.is_valid(blocks["n"])), form, moved_rows(_moving(reports), form))
     transient = rows_here(blocks.filter(pc.is_null(blocks["n"])), form)
-    return _with_reports(
-        reports, wanted, rows=rows, keys=rows.num_rows, bounds=bounds(rows, form.spec), transient_keys=transient
-    )
+    ends = bounds(rows, form.spec)
+    return _with_reports(reports, wanted, rows=rows, keys=len(rows), bounds=ends, transient_keys=transient)
 
 
 # --- what tasks do
@@ -170,14 +164,12 @@ class _BucketReport:
 
 
 def _moving(reports: Iterable[Any]) -> list[pa.Table]:
-    return [report.moving for report in reports if isinstance(report, _BucketReport) and report.moving is not None]
+    return [of.moving for of in reports if isinstance(of, _BucketReport) and of.moving is not None]
 
 
 def _with_reports(reports: list[Any], wanted: Wanted, **found: Any) -> Collapsed:
     """Return a batch with its combined reports."""
     tally = Tally(wanted.most_bad).with_parts(report for report in reports if isinstance(report, Tally))
     of_buckets = [report for report in reports if isinstance(report, _BucketReport)]
-    order = {
-        name: sum(getattr(report, name) for report in of_buckets) for name in ("out_of_sequence", "transient_keys")
-    }
-    return Collapsed(tally.counts_and_delays(wanted.quantiles) | order, bad=tally.bad, **found)
+    order = (sum(report.out_of_sequence for report in of_buckets), sum(report.transient_keys for report in of_buckets))
+    return Collapsed(tally.counts_and_delays(wanted.quantiles, *order), bad=tally.bad, **found)

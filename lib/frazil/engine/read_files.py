@@ -14,8 +14,7 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
-from frazil.core.bad_row_lines import with_lines, with_values
-from frazil.core.bad_rows import BadRow, wrong_width
+from frazil.core.bad_rows import BadRow, with_lines, with_values, wrong_width
 from frazil.core.changes import Changes, type_columns, type_records
 from frazil.core.csv import BLOCK, Dialect, Records, fields_of_lines, read_records, rows_by_table
 from frazil.core.field_meaning import FieldRules

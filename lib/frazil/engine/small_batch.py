@@ -70,10 +70,7 @@ def numbered(parts: Iterable[tuple[Changes, int, float | np.ndarray]], spec: Tab
 def collapse_rows(changes: pa.Table, spec: TableSpec, wanted: Wanted, tally: Tally) -> Collapsed:
     """Return the last change per key of changes, which are in order and have their `file_order`."""
     latest = latest_per_key(changes, spec)
-    counts = tally.counts_and_delays(wanted.quantiles) | {
-        "out_of_sequence": latest.out_of_sequence,
-        "transient_keys": len(latest.transient_keys),
-    }
+    counts = tally.counts_and_delays(wanted.quantiles, latest.out_of_sequence, len(latest.transient_keys))
     rows = collapsed_columns(latest.rows, spec, PLACE if wanted.places else ())
     transient = collapsed_columns(latest.transient_keys, spec, ())
     if latest.moving is not None:
@@ -88,10 +85,7 @@ def _filled(changes: pa.Table, spec: TableSpec, wanted: Wanted, tally: Tally) ->
 
     filled = fill(changes, spec)
     transient, out_of_sequence = transient_events(filled.steps, spec)
-    counts = tally.counts_and_delays(wanted.quantiles) | {
-        "out_of_sequence": out_of_sequence,
-        "transient_keys": len(transient),
-    }
+    counts = tally.counts_and_delays(wanted.quantiles, out_of_sequence, len(transient))
     rows = collapsed_columns(filled.rows, spec, ())
     rows = rows.append_column("missing", pa.array([names or None for names in filled.missing], pa.list_(pa.string())))
     columns = lake_columns(filled.stored_keys, spec)
