@@ -8,8 +8,10 @@ import pyarrow as pa
 import pytest
 
 from frazil.config.spec import parse_spec
-from frazil.core.changes import COMMIT_TIME, FIELDS, KEY, OP, FieldRules, type_records, wrong_width
+from frazil.core.bad_rows import COMMIT_TIME, FIELDS, KEY, OP, wrong_width
+from frazil.core.changes import type_records
 from frazil.core.csv import Dialect, RowBordersError, WrongWidth, read_records, rows_by_table
+from frazil.core.field_meaning import FieldRules
 from helpers import pieces, spec_of
 
 PLAIN, ANY = Dialect(), FieldRules()

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 
 from frazil.config.spec import parse_spec
-from frazil.core.latest_per_key import keys_at_first, latest_per_key
+from frazil.core.key_changes import keys_at_first
+from frazil.core.latest_per_key import latest_per_key
 from frazil.core.partial_rows import fill
 from frazil.engine.kept_batch import moved_rows, moving_of_bucket
 from frazil.engine.row_form import RowForm, from_blocks, to_blocks
@@ -124,14 +125,14 @@ def test_a_sequence_that_goes_back_is_counted():
 
 def test_a_key_that_is_reused_within_one_commit_is_counted():
     swap = [change("U", 2, "a", "", old=(1,)), change("U", 3, "b", "", old=(2,))]
-    assert len(latest_per_key(table(ONE, *swap), ONE).passed) == 1
+    assert len(latest_per_key(table(ONE, *swap), ONE).transient_keys) == 1
     later = [change("U", 2, "a", "", old=(1,)), change("U", 3, "b", "", old=(2,), seconds=1)]
-    assert len(latest_per_key(table(ONE, *later), ONE).passed) == 0
+    assert len(latest_per_key(table(ONE, *later), ONE).transient_keys) == 0
 
 
 def test_a_column_that_no_change_carries_stays_as_it_is_stored():
     filled = fill(table(ONE, change("U", 1, "c", None, lacking=(2,))), ONE)
-    assert filled.missing == [["w"]] and filled.stored_as["new_0"].to_pylist() == [1]
+    assert filled.missing == [["w"]] and filled.stored_keys["new_0"].to_pylist() == [1]
 
 
 def test_after_a_delete_nothing_is_left_of_the_stored_row():
@@ -159,7 +160,9 @@ def test_any_changes_leave_what_a_replay_leaves(spec, partial):
         lake = dict(stored)
         if partial:
             filled = fill(table(spec, *rows), spec)
-            keys = [tuple(row[f"new_{spec.names.index(k)}"] for k in spec.key) for row in filled.stored_as.to_pylist()]
+            keys = [
+                tuple(row[f"new_{spec.names.index(k)}"] for k in spec.key) for row in filled.stored_keys.to_pylist()
+            ]
             result = keys_of(filled.rows, spec)
             for (k, row), missing, key_then in zip(result.items(), filled.missing, keys, strict=True):
                 if row and missing:
@@ -197,17 +200,19 @@ def test_an_exchange_by_buckets_gives_the_same_last_changes(spec):
             for batch in table(spec, *part).to_batches():
                 for bucket, block in to_blocks(batch, order, spec, 3):
                     blocks.setdefault(bucket, []).append(block)
-        apart, facts = {}, []
+        apart, reports = {}, []
         for bucket, some in blocks.items():
             r.shuffle(some)
             latest = from_blocks(some, spec)
             found = keys_of(latest.rows, spec)
             assert not found.keys() & apart.keys(), "a key went to two buckets"
             apart |= found
-            facts.append(moving_of_bucket(bucket, latest, RowForm(spec).rows_of(latest.rows), RowForm(spec)))
+            reports.append(moving_of_bucket(bucket, latest, RowForm(spec).rows_of(latest.rows), RowForm(spec)))
         whole = latest_per_key(table(spec, *rows), spec)
         assert apart == keys_of(whole.rows, spec)
-        assert before_of_buckets(facts, spec) == (keys_before(whole, keys_in(whole.rows, spec)) if whole.moving else {})
+        assert before_of_buckets(reports, spec) == (
+            keys_before(whole, keys_in(whole.rows, spec)) if whole.moving else {}
+        )
 
 
 def keys_in(rows: pa.Table, spec) -> list[tuple]:
@@ -215,17 +220,17 @@ def keys_in(rows: pa.Table, spec) -> list[tuple]:
     return list(zip(*columns, strict=True))
 
 
-def before_of_buckets(facts: list, spec) -> dict:
-    """Return the keys that rows had before, by their keys now, as the driver finds them out of several tasks' facts."""
-    moved = moved_rows([fact for fact in facts if fact], RowForm(spec))
+def before_of_buckets(reports: list, spec) -> dict:
+    """Return the keys that rows had before, by their keys now, as the driver finds them out of several tasks' reports."""
+    moved = moved_rows([report for report in reports if report], RowForm(spec))
     if moved is None:
         return {}
-    numbered = pa.concat_tables([fact for fact in facts if fact]).to_pylist()
+    numbered = pa.concat_tables([report for report in reports if report]).to_pylist()
     at = [f"c{spec.names.index(k)}" for k in spec.key]
     key = {x["n"]: tuple(x[name] + 0.0 if x[name] == 0 else x[name] for name in at) for x in numbered}
     for x in moved.to_pylist():
-        assert tuple(x[f"stored{i}"] for i in range(len(at))) == key[x["before"]]
-    return {key[x["n"]]: key[x["before"]] for x in moved.to_pylist()}
+        assert tuple(x[f"stored_key{i}"] for i in range(len(at))) == key[x["stored_key_n"]]
+    return {key[x["n"]]: key[x["stored_key_n"]] for x in moved.to_pylist()}
 
 
 def test_no_changes_leave_nothing():

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.config.spec import parse_spec
-from frazil.core.changes import COMMIT_TIME, FIELDS, KEY, OP
+from frazil.core.bad_rows import COMMIT_TIME, FIELDS, KEY, OP
 from frazil.core.messages import (
     MessageNames,
     columns_of,

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from frazil.config.spec import parse_spec
-from frazil.core.changes import FieldRules, change_rows, type_columns
+from frazil.core.changes import change_rows, type_columns
+from frazil.core.field_meaning import FieldRules
 from helpers import spec_of
 from test_declared_values import BAD, DECLARED, IN_LAKE
 

@@ -243,6 +243,8 @@ def test_messages_of_a_later_read_come_later_whatever_their_places_look_like(spa
     )
     found = message_batch.collapse_part(blocks, reading, count, Wanted(QUANTILES, in_driver=False))
     rows = found.frame if found.frame is not None else frame_of(spark, found.rows, spec)
-    assert [tuple(r) for r in rows.select("after.*").collect()] == [(1, "6")] and found.seen["changes"] == 5
+    assert [tuple(r) for r in rows.select("after.*").collect()] == [(1, "6")] and found.counts_and_delays[
+        "changes"
+    ] == 5
     found.release()
     blocks.unpersist()

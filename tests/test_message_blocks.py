@@ -183,7 +183,7 @@ def test_tasks_collapse_a_part_as_this_process_does(digits, begin, before):
     here = collapse_messages(held, _reading(part), Wanted(QUANTILES))
     there = _collapsed(_blocks(_parsed(sent, digits=digits)), part)
     assert len(here.rows) > 15 and _by_key(there.rows) == _by_key(here.rows)
-    assert (there.seen, there.keys, there.bounds) == (here.seen, here.keys, here.bounds)
+    assert (there.counts_and_delays, there.keys, there.bounds) == (here.counts_and_delays, here.keys, here.bounds)
 
 
 @pytest.mark.parametrize("digits", [0, 56])
@@ -254,7 +254,7 @@ def test_blocks_in_this_process_mean_what_few_messages_mean(digits, policy, load
     places = [name for name in ("file_order", "number") if name in here.rows.column_names]
     mine, theirs = (replace(x, rows=x.rows.drop_columns(places)) for x in (here, there))
     assert len(mine.rows) > 5 and _rows(mine) == _rows(theirs)
-    assert (mine.seen, mine.keys) == (theirs.seen, theirs.keys)
+    assert (mine.counts_and_delays, mine.keys) == (theirs.counts_and_delays, theirs.keys)
     assert [p.path for p in there.files] == ["kafka://s/0", "kafka://s/1"]
 
     def told(found):

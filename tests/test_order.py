@@ -87,7 +87,7 @@ def test_files_that_every_task_gets_share_what_is_equal(world):
 
 def test_a_collapsed_batch_carries_nothing_but_what_the_lanes_read(world):
     world.table("t").changes("t", U(2, "a", was=1))
-    assert world.collapse("t").rows.column_names == ["op", "c0", "c1", "stored0"]
+    assert world.collapse("t").rows.column_names == ["op", "c0", "c1", "stored_key0"]
 
 
 def test_a_key_change_deletes_the_old_row_and_writes_the_new(world):

@@ -63,8 +63,7 @@ def test_a_packed_batch_of_many_rows_goes_by_scan_and_a_small_one_by_index(new_w
 
 
 def test_rows_beyond_sparks_limit_for_results_go_by_scan_and_no_file_is_called_damaged(world, monkeypatch):
-    from frazil.engine import small_batch
-    from frazil.lake import row_locator
+    from frazil.engine import large_batch, small_batch
 
     def too_large(rows):
         raise RuntimeError("Job aborted due to stage failure: Total size of serialized results of 1 tasks (2 GiB) is bigger than spark.driver.maxResultSize")  # fmt: skip
@@ -73,7 +72,7 @@ def test_rows_beyond_sparks_limit_for_results_go_by_scan_and_no_file_is_called_d
     world.changes("t", U(1, "b"), name=FILE3)
     with monkeypatch.context() as patch:
         patch.setattr(small_batch, "MOST_MB", 0)  # so that it is read in Spark's tasks
-        patch.setattr(row_locator, "arrow", too_large)
+        patch.setattr(large_batch, "collect_arrow", too_large)
         world.merged(lane="rowdelta")
     assert lake_rows(world.catalog_options, f"{world.space}.t") == [(1, "b")]
     assert lane_of(world) == ("scan", "its rows are more than spark.driver.maxResultSize")

@@ -9,8 +9,9 @@ import pytest
 
 from frazil.config.spec import parse_spec
 from frazil.core.bad_rows import with_lines, with_values
-from frazil.core.changes import FieldRules, type_columns, type_records
+from frazil.core.changes import type_columns, type_records
 from frazil.core.csv import Dialect, records_of_lines
+from frazil.core.field_meaning import FieldRules
 from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.listing import DmsObject
 from frazil.dms.mappings import Mappings

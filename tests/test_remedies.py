@@ -230,18 +230,18 @@ def no_longer_lists(w: World, table: str) -> None:
 
 
 REMEDIES = [
-    Remedy("word", "bad_rows: bad row", "write the right type, or lake: string, at column 'n'",
+    Remedy("word", "bad_row_errors: bad row", "write the right type, or lake: string, at column 'n'",
            lambda w, t: w.changes(t, U(1, "seven"), name=FILE2) and None, as_text("n"), ANEW, {1: "seven", 2: "2"},
            columns=("id INT8", "n INT4")),
-    Remedy("zero_date", "bad_rows: bad row", "write lake: string at column 'd'",
+    Remedy("zero_date", "bad_row_errors: bad row", "write lake: string at column 'd'",
            as_it_is, as_text("d"), ("setup", "full_load"), {1: "0000-00-00", 2: "2024-05-06"}, columns=("id INT8", "d DATE"), needs=(),
            shows="full_load", makes=lambda w, t: w.load(t, (1, "0000-00-00"), (2, "2024-05-06")) and None),
-    Remedy("no_utf8", "bad_rows: bad row", 'write replace: {U+FFFD: "\\uFFFD"} at column \'v\'',
+    Remedy("no_utf8", "bad_row_errors: bad row", 'write replace: {U+FFFD: "\\uFFFD"} at column \'v\'',
            lambda w, t: w.changes(t, U(1, "a\ufffd"), name=FILE2) and None,
            lambda w, t, cure: edit_column(w, t, "v", replace={"U+FFFD": "\ufffd"}), rows={1: "a\ufffd", 2: "b"}),
-    Remedy("wider", "bad_rows: bad row", "correct the columns in", lambda w, t: w.write(t, FILE2, f"U,{TS},1,a2,5\n") and None,
+    Remedy("wider", "bad_row_errors: bad row", "correct the columns in", lambda w, t: w.write(t, FILE2, f"U,{TS},1,a2,5\n") and None,
            past_layouts, rows={1: ("a2", 5), 2: ("b", None)}),
-    Remedy("operation", "bad_rows: bad row", "correct OpValues in the FrazilSettings", lambda w, t: w.write(t, FILE2, f"U,{TS},2,b\nX,{TS},1,a2\n") and None,
+    Remedy("operation", "bad_row_errors: bad row", "correct OpValues in the FrazilSettings", lambda w, t: w.write(t, FILE2, f"U,{TS},2,b\nX,{TS},1,a2\n") and None,
            new_operation, rows={1: "a2", 2: "b"}),
     Remedy("quote", "csv: which hides where rows end", "fetch the file again, if it was cut off", open_quote, fetch_again(FILE2), rows={1: "cut off", 2: "b"}),
     Remedy("forgotten", "tables: the history of its position is gone", "run 01_full_load with on_changed_load=replay", forget_history, nothing,

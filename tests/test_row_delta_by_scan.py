@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from frazil.engine import scan_row_delta, small_batch
+from frazil.engine import large_batch, scan_row_delta, small_batch
 from frazil.flows import cdc
-from frazil.lake import row_locator
 from helpers import FILE1, FILE2, FILE3, D, I, U
 from lake_reader import lake_rows
 
@@ -60,7 +59,7 @@ def test_the_driver_collects_no_rows_of_a_batch_with_many_keys(loaded, monkeypat
     monkeypatch.setattr(small_batch, "MOST_MB", 0)
     monkeypatch.setattr(scan_row_delta, "MOST_FOUND", 3)
     monkeypatch.setattr(scan_row_delta, "find_rows", None)
-    monkeypatch.setattr(row_locator, "arrow", None)
+    monkeypatch.setattr(large_batch, "collect_arrow", None)
     loaded.changes("t", U(1, "b"), D(2), I(90, "c"), U(60, "d", was=3), name=FILE1).merged(lane="scan")
     expected = {i: f"a{i}" for i in range(50) if i not in (2, 3)} | {1: "b", 90: "c", 60: "d"}
     assert sorted(loaded.rows("t")) == sorted(expected.items()) and summary(loaded)["frazil.lane"] == "scan"

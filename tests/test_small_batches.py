@@ -6,8 +6,7 @@ import pytest
 
 from frazil.core.latest_per_key import has_numbers, key_numbers
 from frazil.lake.key_index import key_sql
-from frazil.lake.row_locator import arrow
-from frazil.lake.small_frames import of_arrow
+from frazil.lake.small_frames import collect_arrow, of_arrow
 from helpers import FILE1, FILE2, D, I, U, spec_of
 
 pytestmark = pytest.mark.spark
@@ -139,4 +138,4 @@ def test_no_row_after_an_empty_batch_is_lost_on_its_way_out_of_a_task(spark):
         yield from (nothing, nothing, some, nothing, some)
 
     frame = spark.range(0, 1, 1, 1).mapInArrow(run, "n bigint")
-    assert sorted(r.n for r in frame.collect()) == [1, 1, 2, 2] == sorted(arrow(frame)["n"].to_pylist())
+    assert sorted(r.n for r in frame.collect()) == [1, 1, 2, 2] == sorted(collect_arrow(frame)["n"].to_pylist())

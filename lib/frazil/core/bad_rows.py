@@ -1,92 +1,64 @@
-"""Bad rows: the error that shows the first of them, and what the quarantine keeps of each."""
+"""Bad rows: which rows of a block cannot be applied, the column and the reason of each, and what the quarantine keeps of it."""
 
 from __future__ import annotations
 
-import csv
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from frazil.config.columns import TEXTS, Column, unrepresentable
+from frazil.config.columns import TEXTS, Column
 from frazil.config.lake_types import value_type
 from frazil.config.spec import TableSpec
-from frazil.core.changes import FIELDS, OP, OPERATIONS, BadRow, FieldRules, KeptRow, texts_by_role, values_by_role
-from frazil.core.csv import Dialect, line_of
+from frazil.core.csv import Dialect, WrongWidth, line_of
+from frazil.core.field_meaning import FieldRules, texts_by_role, values_by_role
 from frazil.core.parquet import as_texts, kind_of
-from frazil.core.replaced_values import times_as_texts
-from frazil.errors import LOAD_AGAIN, FrazilError, many
+from frazil.core.replaced_values import FFFD, times_as_texts
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
-QUARANTINE = "have such rows quarantined, which leaves them out of the lake until they are replayed"
+FIELDS, OP, KEY, COMMIT_TIME, WHOLE = "<fields>", "<op>", "<key>", "<timestamp>", "<whole>"
+"""Faults of a row that do not concern the value of one column."""
+OPERATIONS = ("I", "U", "D")
 SHOWN = 3
 """Number of bad rows that an error shows."""
-_LINE = Dialect()
-
-
-class BadRowError(FrazilError):
-    """Rows that cannot be applied: the message names the first of them, and nothing of the batch was applied."""
 
 
 @dataclass(frozen=True)
-class ShownRow:
-    """A bad row as an error shows it: its place in words, and its fault."""
+class KeptRow:
+    """What the quarantine keeps of a bad row: its line, and the texts of its operation, time and key.
 
-    place: str
+    `misfit`: its fields do not fit the table. `has_key`: they may still begin with its key. `built`: when DMS built it,
+    if it is a message.
+    """
+
+    raw: bytes
+    op: str | None
+    commit_ts: str | None
+    key: tuple[str | None, ...]
+    old_key: tuple[str | None, ...]
+    misfit: bool
+    has_key: bool
+    built: str | None = None
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that cannot be applied: `column` names the column, or is one of FIELDS, OP, KEY, COMMIT_TIME, WHOLE.
+
+    `line` is its line, if that has too many or too few fields; `kept` is known once the file's reader has added it.
+    `place` is the offset or sequence number of a message.
+    """
+
+    number: int
     column: str
     reason: str
-    of_message: bool = False
-
-
-def explained(spec: TableSpec, count: int, worst: Sequence[ShownRow], other: str = "") -> BadRowError:
-    """Return the error that shows the first bad rows: file, row (from 1, after the header), reason and cure.
-
-    `other` names an alternative to a change of the spec; default: quarantine.
-    """
-    lines = [f"{row.place}: {row.reason}" for row in worst]
-    more = [f"… and {count - len(worst)} more"] if count > len(worst) else []
-    other = other or f"or {QUARANTINE} (on_bad_rows=quarantine)"
-    cure = f"{_first_remedy(spec, worst)}; {other}; nothing of this batch was applied to {spec.target}"
-    return BadRowError(f"{spec.source}: {many(count, 'bad row')}", cure, [f"  {line}" for line in lines + more])
-
-
-def _first_remedy(spec: TableSpec, worst: Sequence[ShownRow]) -> str:
-    """Return the lossless remedy in words, and for a replaceable value what a replacement loses."""
-    for row in worst:
-        if row.column in spec.names and (remedy := _remedy_of_value(spec, row)):
-            return remedy
-    of_message = bool(worst) and worst[0].of_message
-    if worst and worst[0].column == OP:
-        return f"correct OpValues in the FrazilSettings next to S3Settings, or the columns in {spec.file}"
-    if worst and worst[0].column == FIELDS and not of_message:
-        return (
-            f"correct the columns in {spec.file} (layouts, if the table had other columns then), or write layouts: [{{until: <the last "
-            "file before>, without: [src]}] there if the task's rule that adds src began later, or fetch a damaged file again"
-        )
-    return f"correct {spec.file}" + ("" if of_message else ", or fetch a damaged file again")
-
-
-def _remedy_of_value(spec: TableSpec, row: ShownRow) -> str:
-    """Return the remedy for a value that does not fit its column; empty: none is known."""
-    column = spec.column(row.column)
-    value = re.sub(
-        r"^(old value of )?column '.*?': '?|'? does not fit .*$| holds U.FFFD.*$", "", row.reason, flags=re.S
-    )
-    special = next((n for n, pattern in unrepresentable(column).items() if re.search(pattern, value)), "")
-    at = f"at column '{row.column}' in {spec.file}"
-    if special == "U+FFFD" and row.column not in spec.key:
-        return f'write replace: {{U+FFFD: "\\uFFFD"}} {at}, which keeps the text as it is shown; or {{U+FFFD: null}} there, which loses the text'
-    if special and row.column not in spec.key:
-        return (
-            f"write lake: string {at}, which keeps the text, {LOAD_AGAIN}; or write replace: {{{special}: null}} {at}, or another "
-            "value than null, which loses what the source has there"
-        )
-    if value_type(column) != "string":
-        return f"write the right type, or lake: string, {at}, {LOAD_AGAIN}"
-    return ""
+    of_old_value: bool = False
+    line: bytes | None = None
+    kept: KeptRow | None = None
+    place: str = ""
 
 
 @dataclass
@@ -122,6 +94,162 @@ class BadRows:
             self.by_file[order] = first[: self.most]
 
 
+# --- what is wrong with a row
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Where a check fails (`mask`), which column it concerns, and how to describe it for one row."""
+
+    mask: np.ndarray
+    column: str
+    texts: pa.Array | None
+    words: str
+    of_old_value: bool = False
+
+
+def fault_of_values(
+    column: Column, texts: pa.Array, misfit: pa.Array, is_text: bool, of_old_value: bool
+) -> Fault | None:
+    """Return the fault of values that are none of their column's type; `is_text`: its values are texts."""
+    if is_text and FFFD in dict(column.replace):
+        return None
+    words = f"does not fit {column.type} ({value_type(column)} in the lake)"
+    if is_text:
+        words = "holds U+FFFD: bytes that are not UTF-8, or that character itself"
+    if column.name == COMMIT_TIME:
+        words = "is not yyyy-MM-dd HH:mm:ss.SSSSSS"
+    return Fault(as_mask(misfit), column.name, texts, words, of_old_value)
+
+
+def fault_of_unkept_times(fault: Fault | None) -> Fault | None:
+    """Return the fault of times that are not kept: only a text that does not look like a time shows other columns."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if fault is None or not pa.types.is_string(fault.texts.type):
+        return fault
+    dashed = pc.equal(pc.utf8_slice_codeunits(fault.texts, 4, 5), "-")
+    alike = pc.and_(pc.greater_equal(pc.binary_length(fault.texts), 19), dashed)
+    return replace(fault, mask=fault.mask & ~as_mask(alike))
+
+
+def fault_of_unknown_table(unknown: np.ndarray | None) -> Fault | None:
+    """Return the fault of rows that do not name their table: no table may skip them, since they may be its own."""
+    if unknown is None or not unknown.any():
+        return None
+    return Fault(unknown, FIELDS, None, "names no table, and so stops all that share its file")
+
+
+def fault_of_operation(op: pa.Array) -> Fault | None:
+    """Return the fault of operations that are none of `OPERATIONS`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    unknown = pc.invert(pc.is_in(op, pa.array(OPERATIONS)))
+    return Fault(as_mask(unknown), OP, op, "") if pc.any(unknown).as_py() else None
+
+
+def fault_of_missing_key(texts: Mapping[str, pa.Array], spec: TableSpec, nothing: pa.Array) -> Fault | None:
+    """Return the fault of rows without a value in their key; `nothing` is the column of a role without a field."""
+    import numpy as np
+
+    missing = np.zeros(len(nothing), bool)
+    names = []
+    for name in spec.key:
+        part = texts.get(f"after:{name}", nothing)
+        if part.null_count:
+            missing |= part.is_null().to_numpy(zero_copy_only=False)
+            names.append(name)
+    return Fault(missing, KEY, None, ", ".join(names)) if names else None
+
+
+def fault_of_missing_old_row(op: pa.Array, texts: Mapping[str, pa.Array], spec: TableSpec) -> Fault | None:
+    """Return the fault of updates without an old row, in a table that is compared by whole rows."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    if spec.policy != "multiset":
+        return None
+    blind = pc.fill_null(pc.equal(op, "U"), False).to_numpy(zero_copy_only=False).copy()
+    for name in spec.names:
+        if (old := texts.get(f"before:{name}")) is not None:
+            blind &= old.is_null().to_numpy(zero_copy_only=False)
+    return Fault(blind, WHOLE, None, "") if np.any(blind) else None
+
+
+def as_mask(mask: pa.Array) -> np.ndarray:
+    """Return a mask for numpy, in which null is false."""
+    import pyarrow.compute as pc
+
+    return pc.fill_null(mask, False).to_numpy(zero_copy_only=False)
+
+
+def separated(
+    rows: pa.RecordBatch, numbers: np.ndarray, faults: list[Fault], mine: np.ndarray, spec: TableSpec
+) -> tuple[pa.RecordBatch, tuple[BadRow, ...]]:
+    """Return the table's good rows (`mine` are the table's), and its bad ones in order; a bad row's first fault counts."""
+    import numpy as np
+    import pyarrow as pa
+
+    if not faults:
+        return rows if mine.all() else rows.filter(pa.array(mine)), ()
+    wrong = np.zeros(rows.num_rows, bool)
+    bad: list[BadRow] = []
+    for fault in faults:
+        for i in np.flatnonzero(fault.mask & mine & ~wrong):
+            bad.append(BadRow(int(numbers[i]), fault.column, _reason(fault, int(i), spec), fault.of_old_value))
+        wrong |= fault.mask
+    good = rows.filter(pa.array(mine & ~wrong))
+    return good, tuple(sorted(bad, key=lambda row: row.number))
+
+
+def _reason(fault: Fault, row: int, spec: TableSpec) -> str:
+    """Return a row's fault in words that show no masked value."""
+    import pyarrow as pa
+
+    text = _text_of(fault.texts, row) if fault.texts is not None else None
+    is_text = fault.texts is not None and pa.types.is_string(fault.texts.type)
+    shown = _quoted(text) if is_text or text is None else text
+    if fault.column == OP:
+        return f"unknown operation {shown}, none of I, U, D or their OpValues"
+    if fault.column == FIELDS:
+        return fault.words
+    if fault.column == KEY:
+        return f"no value in key column {fault.words}"
+    if fault.column == WHOLE:
+        return "an update without the old row: add before-image columns with column-filter 'all'"
+    if fault.column == COMMIT_TIME:
+        return f"commit timestamp {shown} {fault.words}"
+    shown = "a masked value" if spec.column(fault.column).mask else shown
+    return f"{'old value of ' if fault.of_old_value else ''}column '{fault.column}': {shown} {fault.words}"
+
+
+def _text_of(values: pa.Array, row: int) -> str | None:
+    """Return a value as text; Python has no time outside the years 1 to 9999."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
+        return times_as_texts(values.slice(row, 1))[0][0].as_py()
+    value = values[row].as_py()
+    return value.hex().upper() if isinstance(value, bytes) else None if value is None else str(value)
+
+
+def wrong_width(row: WrongWidth, spec: TableSpec, names_table: bool = True) -> BadRow:
+    """Return the bad row for a line with too many or too few fields."""
+    shown = "the line holds columns that are masked or left out" if spec.has_hidden_columns else _quoted(row.line, 200)
+    wanted = f"{len(spec.file_columns)} columns and those that DMS adds"
+    reason = f"too many or too few fields ({row.fields}) for {wanted}: {shown}"
+    if not names_table:
+        reason = f"names no table, and so stops all, or has {reason}"
+    return BadRow(row.number, FIELDS, reason, line=row.line.encode())
+
+
+def _quoted(text: str | None, most: int = 100) -> str:
+    """Return a text as messages show it."""
+    return "None" if text is None else "'" + text[:most].replace("\n", "\\n") + "'"
+
+
 # --- what the quarantine keeps
 
 
@@ -152,7 +280,7 @@ def with_values(
         return _line_texts(columns.get(role.rpartition(":")[2]), column).to_pylist()
 
     fields = [texts(role, column) for role, column in zip(roles, values.columns, strict=True)]
-    lines = [line_of([field[i] for field in fields], _LINE) for i in range(len(bad))]
+    lines = [line_of([field[i] for field in fields], Dialect()) for i in range(len(bad))]
     by_role = {role: texts(role, column) for role, column in values_by_role(values, roles, rules).items()}
     return _kept(bad, lines, by_role, spec, follows_lines=False)
 
@@ -165,24 +293,6 @@ def _line_texts(column: Column | None, values: pa.Array) -> pa.Array:
     if kind == "bytes" and column and column.dms_type not in TEXTS:
         return pa.array([None if v is None else v.hex() for v in values.to_pylist()], pa.string())
     return times_as_texts(values)[0] if kind in ("moment", "date") else as_texts(values)
-
-
-def fields_of_lines(lines: Iterable[str], width: int, dialect: Dialect) -> pa.RecordBatch:
-    """Return the first `width` fields of lines with too many or too few; what a line lacks is null."""
-    import pyarrow as pa
-
-    csv.field_size_limit(1 << 30)
-    quoting = csv.QUOTE_MINIMAL if dialect.quotes else csv.QUOTE_NONE
-    mark = dialect.delimiter if len(dialect.delimiter) == 1 else "\x1f"
-    rows = []
-    for line in lines:
-        try:
-            found = next(csv.reader([line.replace(dialect.delimiter, mark)], delimiter=mark, quoting=quoting), [])
-        except csv.Error:
-            found = []
-        rows.append([field or None for field in found[:width]] + [None] * (width - len(found)))
-    columns = [pa.array([row[i] for row in rows], pa.string()) for i in range(width)]
-    return pa.RecordBatch.from_arrays(columns, [str(i) for i in range(width)])
 
 
 def _row(fields: pa.RecordBatch, at: int) -> list[str | None]:

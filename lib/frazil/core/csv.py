@@ -1,11 +1,12 @@
 """CSV as DMS writes it: a file's bytes become records, block by block, whose fields are still text.
 
-A field is null if nothing is between two delimiters, and an empty text if two quotes are. Row numbers begin at 1, after
-the header; empty lines do not count.
+A field is null if nothing is between two delimiters, and an empty text if two quotes are. `core.field_meaning` decides
+what a null or an empty text means in a column. Row numbers begin at 1, after the header; empty lines do not count.
 """
 
 from __future__ import annotations
 
+import csv
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -79,7 +80,7 @@ def read_records(
     first, form = 1, _StandardForm(dialect)
     try:
         for text, restored in _blocks(pieces, dialect, block):
-            text, numbers, end = _lines_of(text, table, form, first) if table else (text, None, 0)
+            text, numbers, end = _lines_of_table(text, table, form, first) if table else (text, None, 0)
             records = _parse(text, width, dialect, restored, first if numbers is None else numbers)
             first = end or first + len(records.numbers) + len(records.wrong_width)
             yield records
@@ -125,6 +126,24 @@ def records_of_lines(lines: Sequence[bytes], width: int, dialect: Dialect) -> Re
     others = {*range(len(lines))} - {*single}
     wrong = [WrongWidth(i, 0, lines[i].decode("utf-8", "replace")) for i in sorted(others)]
     return replace(records, wrong_width=(*records.wrong_width, *wrong))
+
+
+def fields_of_lines(lines: Iterable[str], width: int, dialect: Dialect) -> pa.RecordBatch:
+    """Return the first `width` fields of lines with too many or too few; what a line lacks is null."""
+    import pyarrow as pa
+
+    csv.field_size_limit(1 << 30)
+    quoting = csv.QUOTE_MINIMAL if dialect.quotes else csv.QUOTE_NONE
+    mark = dialect.delimiter if len(dialect.delimiter) == 1 else "\x1f"
+    rows = []
+    for line in lines:
+        try:
+            found = next(csv.reader([line.replace(dialect.delimiter, mark)], delimiter=mark, quoting=quoting), [])
+        except csv.Error:
+            found = []
+        rows.append([field or None for field in found[:width]] + [None] * (width - len(found)))
+    columns = [pa.array([row[i] for row in rows], pa.string()) for i in range(width)]
+    return pa.RecordBatch.from_arrays(columns, [str(i) for i in range(width)])
 
 
 # --- blocks of whole rows
@@ -328,7 +347,7 @@ def _field(delimiter: bytes, quotes: bool) -> bytes:
 # --- fields
 
 
-def _lines_of(
+def _lines_of_table(
     text: bytes, table: tuple[str, str], form: _StandardForm, first: int
 ) -> tuple[bytes, np.ndarray | None, int]:
     """Return the lines of a block of several tables that are a table's or name none, their numbers, and the next number.

@@ -19,6 +19,8 @@ SEQUENCE_AS = "seq:"
 """Prefix of the role of the sequence if the spec lists it as a column; its name follows."""
 ORIGIN, ORIGIN_AS = "origin:", "origin after:"
 """Prefixes of the role of a column with a row's source table; the second one if the lake also has it as a column."""
+TABLE, SCHEMA = "table", "schema"
+"""The roles of the fields that name a row's table in files of all tables."""
 _SOURCE, _ADDED, _BEFORE = range(3)
 """The kinds of columns after operation and time, in the order in which DMS writes them."""
 _Role = tuple[int, str]

@@ -24,7 +24,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from frazil.config.spec import TableSpec
-from frazil.core.changes import COMMIT_TIME, FIELDS, BadRow, Changes, KeptRow, change_rows
+from frazil.core.bad_rows import COMMIT_TIME, FIELDS, BadRow, KeptRow
+from frazil.core.changes import Changes, change_rows
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.core.latest_per_key import ARRIVE, LEAVE, events, key_codes
+from frazil.core.key_changes import ARRIVE, LEAVE, events
+from frazil.core.latest_per_key import events_by_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,13 +30,13 @@ class _Row:
 class Filled:
     """The last event per key with all values that the batch carries.
 
-    `missing` has, for each row, the columns that stay as they are stored; `stored_as` has the event whose key the stored
+    `missing` has, for each row, the columns that stay as they are stored; `stored_keys` has the event whose key the stored
     row has, nulls if none is.
     """
 
     rows: pa.Table
     missing: list[list[str]]
-    stored_as: pa.Table
+    stored_keys: pa.Table
     steps: pa.Table
 
 
@@ -44,12 +45,12 @@ def fill(changes: pa.Table, spec: TableSpec) -> Filled:
     import numpy as np
 
     steps = events(changes, spec)
-    keys = key_codes(steps, spec).tolist()
+    by_key = events_by_key(steps, spec)
+    keys, order = by_key.codes.tolist(), np.sort(by_key.order[by_key.is_last])
     ops, step = steps["op"].to_pylist(), steps["step"].to_pylist()
     absent = _absent_columns(steps, spec)
     values = [i for i, name in enumerate(spec.names) if name not in spec.key]
     rows: dict[int, _Row] = {}
-    last: dict[int, int] = {}
     moving = _Row()
     for event, key in enumerate(keys):
         before = rows.get(key) or _Row(stored=event)
@@ -61,8 +62,6 @@ def fill(changes: pa.Table, spec: TableSpec) -> Filled:
             base = moving if step[event] == ARRIVE else before
             now = {i: event for i in values if not (i in absent and absent[i][event])}
             rows[key] = _Row(base.carried | now, base.stored)
-        last[key] = event
-    order = np.array(sorted(last.values()), "int64")
     return _gathered(steps, spec, [rows[keys[e]] for e in order.tolist()], order)
 
 
@@ -90,5 +89,5 @@ def _gathered(steps: pa.Table, spec: TableSpec, rows: list[_Row], order) -> Fill
         for n, place in enumerate(places):
             if place is None and not deletes[n] and rows[n].stored is not None:
                 missing[n].append(name)
-    stored_as = steps.take(pa.array([row.stored for row in rows], pa.int64()))
-    return Filled(pa.table(columns), missing, stored_as, steps)
+    stored_keys = steps.take(pa.array([row.stored for row in rows], pa.int64()))
+    return Filled(pa.table(columns), missing, stored_keys, steps)

@@ -9,12 +9,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from frazil.config.columns import LOBS, SpecError
 from frazil.config.spec import TableSpec
-from frazil.core.messages import MessageNames
 from frazil.dms.aws_json import EndpointError, read_rules
 from frazil.errors import nearest
+
+if TYPE_CHECKING:
+    from frazil.core.messages import MessageNames
 
 SEQUENCE, INDICATOR = r"\$?AR_H_CHANGE_SEQ", r"operation_indicator\s*\(.*\)"
 """Expressions of added columns: SEQUENCE proves the order of changes; INDICATOR is the flag of a soft delete."""
@@ -226,6 +229,8 @@ def read_mappings(path: Path | None) -> Mappings:
 
 def message_names(spec: TableSpec, mappings: Mappings) -> MessageNames:
     """Return the names of a table's columns in its messages."""
+    from frazil.core.messages import MessageNames
+
     rule = mappings.before_image(spec)
     names = {column: name for column, name in mappings.file_columns(spec).items() if column in spec.names}
     images = {column: name for column, name in rule.names(spec).items() if column in spec.row_identity} if rule else {}

@@ -11,8 +11,8 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from frazil.core.changes import HAVE_EMPTY
 from frazil.core.csv import Dialect
+from frazil.core.field_meaning import HAVE_EMPTY
 from frazil.core.field_roles import UNKNOWN, field_roles, fields_by_role
 from frazil.dms.aws_json import EndpointError
 from frazil.dms.endpoint import DatePartition, Endpoint, SourceTable

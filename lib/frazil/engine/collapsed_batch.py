@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
-from frazil.core.bad_rows import SHOWN, BadRows
-from frazil.core.changes import OPERATIONS, Changes
-from frazil.core.time_sql import from_micros
+from frazil.config.time_sql import from_micros
+from frazil.core.bad_rows import OPERATIONS, SHOWN, BadRows
+from frazil.core.changes import Changes
 from frazil.core.types import masked
 from frazil.engine.read_files import FileToRead, PartitionRead
 from frazil.lake.small_frames import of_arrow
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 PLACE = ("file_order", "number")
 """The columns with the place of a key's last change in its batch."""
-EACH = ("commit_ts", "change_seq", "object", "number")
+OPERATION_SOURCES = ("commit_ts", "change_seq", "object", "number")
 """The columns from which a table that keeps every change has those after its own; see `OPERATION_COLUMNS`."""
 
 
@@ -53,13 +53,13 @@ class Wanted:
 class Collapsed:
     """The last change per key: `rows` in the driver (`op`, and the lake's columns `c0` …), or a `frame` for a MERGE.
 
-    `seen` has the counts, and the points of the delays (`Tally.seen`). `files` are the batch's files, or partitions,
-    in the order by which `bad` names them. `bounds` are the smallest and the largest first key, None if no literal
-    can express them. `passed` has the keys that rows only passed, in the form of the rows. `kept` is what the frame
-    is made of, if Spark's tasks collapsed the batch; `release` frees it.
+    `counts_and_delays` are those of `Tally`. `files` are the batch's files, or partitions, in the order by which `bad`
+    names them. `bounds` are the smallest and the largest first key, None if no literal can express them.
+    `transient_keys` are those of `Latest`, in the form of the rows. `kept` is what the frame is made of, if Spark's
+    tasks collapsed the batch; `release` frees it.
     """
 
-    seen: dict[str, Any]
+    counts_and_delays: dict[str, Any]
     keys: int
     bad: BadRows
     files: Sequence[FileToRead | PartitionRead] = ()
@@ -67,7 +67,7 @@ class Collapsed:
     frame: DataFrame | None = None
     kept: KeptBatch | None = None
     bounds: tuple[Any, Any] = (None, None)
-    passed: pa.Table | DataFrame | None = None
+    transient_keys: pa.Table | DataFrame | None = None
     release: Callable[[], Any] = lambda: None
 
 
@@ -77,12 +77,12 @@ def lake_columns(latest: pa.Table, spec: TableSpec) -> dict[str, pa.Array]:
 
 
 def with_stored_keys(rows: pa.Table, places: Sequence[int | None], spec: TableSpec) -> pa.Table:
-    """Add `stored0` …, the key under which a row is stored: that of the row at its place, null if it is its own."""
+    """Add `stored_key0` …, the key under which a row is stored: that of the row at its place, null if it is its own."""
     import pyarrow as pa
 
     at = pa.array(places, pa.int64())
     for i, key in enumerate(spec.key):
-        rows = rows.append_column(f"stored{i}", rows[f"c{spec.names.index(key)}"].take(at))
+        rows = rows.append_column(f"stored_key{i}", rows[f"c{spec.names.index(key)}"].take(at))
     return rows
 
 
@@ -110,21 +110,21 @@ def frame_of(spark: SparkSession, rows: pa.Table | DataFrame, spec: TableSpec) -
 def merge_rows(rows: DataFrame, spec: TableSpec) -> DataFrame:
     """Return rows (`op`, `c0` …, times as microseconds) in the form of a MERGE:
 
-    `op`, the row `after`, and its key `k0` …; also `place`, if the rows have one. Rows with `net` have only `after` and
+    `op`, the row `after`, and its key `key0` …; also `place`, if the rows have one. Rows with `net` have only `after` and
     that. Tables that keep every change have their own columns instead. For rows that may lack columns `missing` names
-    these. `source` is the key under which a row is stored, if it is another one.
+    these. `stored_key` is the key under which a row is stored, if it is another one.
     """
     values = lake_values(spec)
     row = ", ".join(f"{literal(c.name)}, {value}" for c, value in zip(spec.columns, values, strict=True))
-    keys = [f"{values[spec.names.index(k)]} as k{i}" for i, k in enumerate(spec.key)]
-    if EACH[0] in rows.columns:
+    keys = [f"{values[spec.names.index(k)]} as key{i}" for i, k in enumerate(spec.key)]
+    if OPERATION_SOURCES[0] in rows.columns:
         return _every_change(rows, spec, values)
     if "net" in rows.columns:
         return rows.selectExpr(f"named_struct({row}) as after", "net")
     more = [f"{place_sql()} as place"] if PLACE[0] in rows.columns else []
     more += [name for name in ("missing",) if name in rows.columns]
-    if "stored0" in rows.columns:
-        more.append(f"{_source_sql(spec)} as source")
+    if "stored_key0" in rows.columns:
+        more.append(f"{_stored_key_sql(spec)} as stored_key")
     return rows.selectExpr("op", f"named_struct({row}) as after", *keys, *more)
 
 
@@ -137,13 +137,13 @@ def _every_change(rows: DataFrame, spec: TableSpec, values: Sequence[str]) -> Da
     return rows.selectExpr(*columns, *named)
 
 
-def _source_sql(spec: TableSpec) -> str:
+def _stored_key_sql(spec: TableSpec) -> str:
     """Return the SQL of the key under which a row is stored; null if it is the row's own, or none is."""
     places = [spec.names.index(key) for key in spec.key]
-    values = [from_micros(lake_type(spec.column(k)), f"stored{i}") for i, k in enumerate(spec.key)]
+    values = [from_micros(lake_type(spec.column(k)), f"stored_key{i}") for i, k in enumerate(spec.key)]
     key = ", ".join(f"{literal(name)}, {value}" for name, value in zip(spec.key, values, strict=True))
-    same = " and ".join(f"stored{i} = c{place}" for i, place in enumerate(places))
-    return f"if(stored0 is null or {same}, null, named_struct({key}))"
+    same = " and ".join(f"stored_key{i} = c{place}" for i, place in enumerate(places))
+    return f"if(stored_key0 is null or {same}, null, named_struct({key}))"
 
 
 def place_sql() -> str:
@@ -178,8 +178,9 @@ def bounds(rows: pa.Table, spec: TableSpec) -> tuple[Any, Any]:
 class Ages:
     """Two delays of changes in milliseconds.
 
-    They are source commit → 1970, and source commit → DMS wrote the file or built the message. Every `every`-th change
-    counts; but the minimum and the maximum of the first delay cover all.
+    `age` is the negative commit time; `report.latency` adds the time of the pickup to it. `dms` is source commit → DMS
+    wrote the file or built the message. Every `every`-th change counts; but the minimum and the maximum of `age` cover
+    all.
     """
 
     def __init__(self, every: int = 1) -> None:
@@ -261,11 +262,17 @@ class Tally:
         for found in pc.value_counts(changes.rows["op"]).to_pylist():
             self.good[found["values"]] += found["counts"]
 
-    def seen(self, quantiles: Sequence[float]) -> dict[str, Any]:
-        """Return the counts of a batch, bad rows included, and the points of its delays."""
+    def counts_and_delays(
+        self, quantiles: Sequence[float], out_of_sequence: int = 0, transient_keys: int = 0
+    ) -> dict[str, Any]:
+        """Return the counts of a batch, bad rows included, what contradicts its order, and the points of its delays."""
         ops = {op: self.good[op] + self.bad.operations.get(op, 0) for op in OPERATIONS}
         counts = {"changes": self.rows + self.bad.count, "bad": self.bad.count, **ops}
-        return counts | {"out_of_sequence": 0, "passed": 0} | self.ages.points(quantiles)
+        return (
+            counts
+            | {"out_of_sequence": out_of_sequence, "transient_keys": transient_keys}
+            | self.ages.points(quantiles)
+        )
 
     def with_parts(self, parts: Iterable[Tally]) -> Tally:
         """Add the tallies of parts of the batch, and return the whole."""

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from frazil.core.latest_per_key import Latest, keys_at_first
+from frazil.core.key_changes import keys_at_first
+from frazil.core.latest_per_key import Latest
 from frazil.engine.collapsed_batch import as_micros, can_be_bound, lake_values, merge_rows
 from frazil.engine.row_form import ORDER, RowForm, in_batches, packed
 from frazil.engine.tasks import results_of, values_of
@@ -49,7 +50,7 @@ def moving_of_bucket(bucket: int, latest: Latest, rows: pa.Table, form: RowForm)
 def moved_rows(parts: Sequence[pa.Table], form: RowForm) -> pa.Table | None:
     """Return the rows that had another key before the batch: their number `n`, and number and key of their old one.
 
-    These are `before` and `stored0` …. None: no row moved. `parts` are the results of `moving_of_bucket`.
+    These are `stored_key_n` and `stored_key0` …. None: no row moved. `parts` are the results of `moving_of_bucket`.
     """
     import pyarrow as pa
 
@@ -64,8 +65,8 @@ def moved_rows(parts: Sequence[pa.Table], form: RowForm) -> pa.Table | None:
     now = sorted(at_first)
     before = [at_first[n] for n in now]
     keys = moving.select(form.key_columns).take(pa.array([event[n] for n in before]))
-    keys = keys.rename_columns([f"stored{i}" for i in range(len(form.key_columns))])
-    return keys.append_column("n", pa.array(now)).append_column("before", pa.array(before))
+    keys = keys.rename_columns([f"stored_key{i}" for i in range(len(form.key_columns))])
+    return keys.append_column("n", pa.array(now)).append_column("stored_key_n", pa.array(before))
 
 
 Write = Callable[[Iterator[tuple["pa.Table", "pa.Array | None"]]], Any]
@@ -95,16 +96,16 @@ class KeptIds:
 class KeptBatch:
     """A frame of `kept_rows`, which Spark keeps, and the form of the rows in its blocks.
 
-    Spark has the rows in `partitions`. `old_keys` are the `moved_rows`, None if no key changed.
+    Spark has the rows in `partitions`. `stored_keys` are the `moved_rows`, None if no key changed.
     """
 
     frame: DataFrame
     form: RowForm
     partitions: int
-    old_keys: pa.Table | None = None
+    stored_keys: pa.Table | None = None
 
-    def facts(self) -> tuple[list[Any], int, tuple[Any, Any]]:
-        """Run the job of the batch; return its facts, the number of keys, and the bounds of the first key.
+    def reports(self) -> tuple[list[Any], int, tuple[Any, Any]]:
+        """Run the job of the batch; return its reports, the number of keys, and the bounds of the first key.
 
         The bounds are None if no literal can express them.
         """
@@ -113,11 +114,11 @@ class KeptBatch:
         first = self.form.key_columns[0]
         has_ends = can_be_bound(self.form.spec)
         ends = (F.min(first), F.max(first)) if has_ends else (F.lit(None), F.lit(None))
-        facts, keys, low, high = self.frame.agg(F.collect_list("fact"), F.count("op"), *ends).first()
-        return values_of(facts), keys, (low, high)
+        reports, keys, low, high = self.frame.agg(F.collect_list("report"), F.count("op"), *ends).first()
+        return values_of(reports), keys, (low, high)
 
     def keys(self) -> DataFrame:
-        """Return the number of each row (`n`), and its key (`k0` …) with the lake's types."""
+        """Return the number of each row (`n`), and its key (`key0` …) with the lake's types."""
         return _with_typed_keys(self.frame.where("op is not null"), self.form)
 
     def _blocks(self) -> DataFrame:
@@ -125,9 +126,9 @@ class KeptBatch:
 
     def moved(self) -> dict[int, int]:
         """Return, by the numbers of rows whose keys changed, those of the rows with the keys that they had before."""
-        if self.old_keys is None:
+        if self.stored_keys is None:
             return {}
-        return dict(zip(self.old_keys["n"].to_pylist(), self.old_keys["before"].to_pylist(), strict=True))
+        return dict(zip(self.stored_keys["n"].to_pylist(), self.stored_keys["stored_key_n"].to_pylist(), strict=True))
 
     def written(self, write: Write, row_ids: KeptIds | None) -> list[Any]:
         """Return what `write` returns for the rows of each task, which keep these ids; None: the table has no row ids."""
@@ -165,32 +166,32 @@ class KeptBatch:
         from pyspark.sql import functions as F
 
         ids = found.select("n", ROW_ID).where(F.isnotnull(ROW_ID))
-        if self.old_keys is None:
+        if self.stored_keys is None:
             return ids
-        moved = F.broadcast(of_arrow(ids.sparkSession, self.old_keys.select(["n", "before"]).combine_chunks()))
-        of_moved = moved.join(ids.withColumnRenamed("n", "before"), "before")
-        others = ids.join(of_moved.select(F.col("before").alias("n")), "n", "left_anti")
+        moved = F.broadcast(of_arrow(ids.sparkSession, self.stored_keys.select(["n", "stored_key_n"]).combine_chunks()))
+        of_moved = moved.join(ids.withColumnRenamed("n", "stored_key_n"), "stored_key_n")
+        others = ids.join(of_moved.select(F.col("stored_key_n").alias("n")), "n", "left_anti")
         others = others.join(of_moved.select("n"), "n", "left_anti")
         return others.unionByName(of_moved.select("n", ROW_ID))
 
     def rows(self) -> DataFrame:
         """Return the rows in the form of a MERGE; each use unpacks the blocks again."""
-        return self._unpacked(self._blocks(), self.old_keys)
+        return self._unpacked(self._blocks(), self.stored_keys)
 
-    def passed(self) -> DataFrame:
-        """Return the rows of keys that other rows only passed, in the same form."""
+    def transient_keys(self) -> DataFrame:
+        """Return the rows of `Latest.transient_keys`, in the same form."""
         return self._unpacked(self.frame.where("block is not null and n is null").select("n", "block"), None)
 
-    def _unpacked(self, blocks: DataFrame, old_keys: pa.Table | None) -> DataFrame:
+    def _unpacked(self, blocks: DataFrame, stored_keys: pa.Table | None) -> DataFrame:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         schema = self.form.schema
-        for field in [] if old_keys is None else old_keys.drop_columns(["n", "before"]).schema:
+        for field in [] if stored_keys is None else stored_keys.drop_columns(["n", "stored_key_n"]).schema:
             schema = schema.append(field)
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for number, rows in _rows_of_blocks(batches):
-                yield from in_batches(_with_old_keys(rows, number, old_keys))
+                yield from in_batches(_with_stored_keys(rows, number, stored_keys))
 
         return merge_rows(blocks.mapInArrow(run, from_arrow_schema(schema)), self.form.spec)
 
@@ -204,7 +205,7 @@ class DriverBatch:
     form: RowForm
 
     def keys(self) -> DataFrame:
-        """Return the number of each row (`n`), and its key (`k0` …) with the lake's types."""
+        """Return the number of each row (`n`), and its key (`key0` …) with the lake's types."""
         import numpy as np
         import pyarrow as pa
 
@@ -214,9 +215,9 @@ class DriverBatch:
 
     def moved(self) -> dict[int, int]:
         """Return, by the numbers of rows whose keys changed, those of the rows with the keys that they had before."""
-        if "stored0" not in self.latest.column_names:
+        if "stored_key0" not in self.latest.column_names:
             return {}
-        before = [f"stored{i}" for i in range(len(self.form.key_columns))]
+        before = [f"stored_key{i}" for i in range(len(self.form.key_columns))]
         now, then = (
             zip(*[as_micros(self.latest[name]).to_pylist() for name in names], strict=True)
             for names in (self.form.key_columns, before)
@@ -231,7 +232,7 @@ class DriverBatch:
 
 
 def _with_typed_keys(rows: DataFrame, form: RowForm) -> DataFrame:
-    return rows.selectExpr("n", *[f"{value} as k{i}" for i, value in enumerate(_key_values(form))])
+    return rows.selectExpr("n", *[f"{value} as key{i}" for i, value in enumerate(_key_values(form))])
 
 
 def _key_values(form: RowForm) -> list[str]:
@@ -239,28 +240,28 @@ def _key_values(form: RowForm) -> list[str]:
     return [values[form.spec.names.index(name)] for name in form.spec.key]
 
 
-def _with_old_keys(rows: pa.Table, first: int | None, old_keys: pa.Table | None) -> pa.Table:
-    """Add the keys under which rows are stored (`stored0` …), if keys changed; `first` is the number of the first row."""
+def _with_stored_keys(rows: pa.Table, first: int | None, stored_keys: pa.Table | None) -> pa.Table:
+    """Add the keys under which rows are stored (`stored_key0` …), if keys changed; `first` is the number of the first row."""
     import numpy as np
     import pyarrow as pa
 
-    if old_keys is None:
+    if stored_keys is None:
         return rows
-    numbers = old_keys["n"].to_numpy()
+    numbers = stored_keys["n"].to_numpy()
     start, end = np.searchsorted(numbers, [first, first + len(rows)])
     at = np.full(len(rows), -1)
     at[numbers[start:end] - first] = np.arange(start, end)
     places = pa.array(at, mask=at < 0)
-    for name in old_keys.drop_columns(["n", "before"]).column_names:
-        rows = rows.append_column(name, old_keys[name].take(places))
+    for name in stored_keys.drop_columns(["n", "stored_key_n"]).column_names:
+        rows = rows.append_column(name, stored_keys[name].take(places))
     return rows
 
 
-def rows_here(blocks: pa.Table, form: RowForm, old_keys: pa.Table | None = None) -> pa.Table:
+def rows_here(blocks: pa.Table, form: RowForm, stored_keys: pa.Table | None = None) -> pa.Table:
     """Return the rows of blocks (`n`, `block`) in one table, with times as times."""
     import pyarrow as pa
 
-    parts = [_with_old_keys(rows, first, old_keys) for first, rows in _rows_of_blocks(blocks.to_batches())]
+    parts = [_with_stored_keys(rows, first, stored_keys) for first, rows in _rows_of_blocks(blocks.to_batches())]
     return form.typed(pa.concat_tables(parts or [form.schema.empty_table()]).combine_chunks())
 
 
@@ -290,13 +291,13 @@ def _rows_and_ids(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.Table,
 def schema_of(form: RowForm) -> pa.Schema:
     """Return the columns of a kept batch.
 
-    A row has either a fact of a task, or a number (`n`), an operation and a key, or a number and a block. A block
-    without a number has rows of keys that others only passed.
+    A row has either a report of a task, or a number (`n`), an operation and a key, or a number and a block. A block
+    without a number has rows of transient keys.
     """
     import pyarrow as pa
 
     keys = [form.schema.field(name) for name in form.key_columns]
-    return pa.schema([("fact", pa.binary()), ("n", pa.int64()), ("op", pa.string()), *keys, ("block", pa.binary())])
+    return pa.schema([("report", pa.binary()), ("n", pa.int64()), ("op", pa.string()), *keys, ("block", pa.binary())])
 
 
 def kept_rows(bucket: int, rows: pa.Table, form: RowForm, with_keys: bool) -> Iterator[pa.RecordBatch]:
@@ -315,19 +316,19 @@ def kept_rows(bucket: int, rows: pa.Table, form: RowForm, with_keys: bool) -> It
         number += some.num_rows
 
 
-def passed_rows(rows: pa.Table, form: RowForm) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of keys that others only passed, in the columns of `schema_of`."""
+def transient_key_rows(rows: pa.Table, form: RowForm) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of transient keys in the columns of `schema_of`."""
     import pyarrow as pa
 
     if len(rows):
         yield _filled(form, 1, {"block": pa.array([packed(rows)], pa.binary())})
 
 
-def fact_row(fact: bytes, form: RowForm) -> pa.RecordBatch:
-    """Return a task's fact in the columns of `schema_of`."""
+def report_row(report: bytes, form: RowForm) -> pa.RecordBatch:
+    """Return a task's report in the columns of `schema_of`."""
     import pyarrow as pa
 
-    return _filled(form, 1, {"fact": pa.array([fact], pa.binary())})
+    return _filled(form, 1, {"report": pa.array([report], pa.binary())})
 
 
 def _filled(form: RowForm, count: int, columns: dict[str, pa.Array]) -> pa.RecordBatch:

@@ -19,18 +19,19 @@ from frazil.dms.listing import DmsObject
 from frazil.engine.collapsed_batch import Collapsed, Tally, Wanted, bounds, every_of
 from frazil.engine.kept_batch import (
     KeptBatch,
-    fact_row,
     kept_rows,
     moved_rows,
     moving_of_bucket,
-    passed_rows,
+    report_row,
     rows_here,
     schema_of,
+    transient_key_rows,
 )
 from frazil.engine.read_files import FileToRead, plan_files, read_changes
 from frazil.engine.row_form import BLOCK_SCHEMA, RowForm, bucket_of_each_partition, from_blocks, to_blocks
 from frazil.engine.tasks import ReadFailure, groups_of, of_groups, values_of
 from frazil.errors import FrazilError
+from frazil.lake.small_frames import collect_arrow
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,8 +42,8 @@ LEAST_GROUP = 8 << 20
 """Minimum bytes of change files that one task reads."""
 BUCKET_BYTES = 48 << 20
 """Approximate bytes of change files whose rows one task orders."""
-FACT = -1
-"""The bucket of a task's facts about its files; all others contain rows."""
+REPORT = -1
+"""The bucket of what tasks report of their files; all others contain rows."""
 
 
 def collapse_files(spark: SparkSession, table: SourceTable, files: Sequence[DmsObject], wanted: Wanted) -> Collapsed:
@@ -63,7 +64,7 @@ def collapse_files(spark: SparkSession, table: SourceTable, files: Sequence[DmsO
             try:
                 yield from counted_blocks(parts, read.spec, buckets, Tally(most_bad, every))
             except FrazilError as error:
-                yield _fact(ReadFailure(file.order, error.problem, error.cure))
+                yield _report(ReadFailure(file.order, error.problem, error.cure))
 
     blocks = of_groups(spark, groups, blocks_of, BLOCK_SCHEMA)
     return replace(collapse_blocks(blocks, RowForm(read.spec, wanted.places), partitions, wanted), files=planned)
@@ -73,18 +74,16 @@ def collapse_blocks(read: DataFrame, form: RowForm, partitions: int, wanted: Wan
     """Return the last change per key of a frame of `counted_blocks`, whose buckets are those of `partitions`."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    from frazil.lake.row_locator import arrow
-
     ordered = ordering(form, with_keys=not wanted.in_driver)
     job = read.repartition(partitions, "bucket").mapInArrow(ordered, from_arrow_schema(schema_of(form)))
     if wanted.in_driver:
-        return collapsed_rows(arrow(job), form, wanted)
+        return collapsed_rows(collect_arrow(job), form, wanted)
     kept, found = KeptBatch(job.persist(), form, partitions), None
     try:
-        facts, keys, ends = kept.facts()
-        kept = replace(kept, old_keys=moved_rows(_moving(facts), form))
-        of_frame = {"frame": kept.rows(), "kept": kept, "passed": kept.passed(), "release": kept.frame.unpersist}
-        found = _with_facts(facts, wanted, keys=keys, bounds=ends, **of_frame)
+        reports, keys, ends = kept.reports()
+        kept = replace(kept, stored_keys=moved_rows(_moving(reports), form))
+        frames = {"frame": kept.rows(), "transient_keys": kept.transient_keys(), "release": kept.frame.unpersist}
+        found = _with_reports(reports, wanted, keys=keys, bounds=ends, kept=kept, **frames)
         return found
     finally:
         if found is None:
@@ -95,10 +94,11 @@ def collapsed_rows(found: pa.Table, form: RowForm, wanted: Wanted) -> Collapsed:
     """Return the result of `ordering` tasks whose blocks are in this process."""
     import pyarrow.compute as pc
 
-    facts, blocks = values_of(found["fact"].drop_null().to_pylist()), found.filter(pc.is_valid(found["block"]))
-    rows = rows_here(blocks.filter(pc.is_valid(blocks["n"])), form, moved_rows(_moving(facts), form))
-    passed = rows_here(blocks.filter(pc.is_null(blocks["n"])), form)
-    return _with_facts(facts, wanted, rows=rows, keys=rows.num_rows, bounds=bounds(rows, form.spec), passed=passed)
+    reports, blocks = values_of(found["report"].drop_null().to_pylist()), found.filter(pc.is_valid(found["block"]))
+    rows = rows_here(blocks.filter(pc.is_valid(blocks["n"])), form, moved_rows(_moving(reports), form))
+    transient = rows_here(blocks.filter(pc.is_null(blocks["n"])), form)
+    ends = bounds(rows, form.spec)
+    return _with_reports(reports, wanted, rows=rows, keys=len(rows), bounds=ends, transient_keys=transient)
 
 
 # --- what tasks do
@@ -116,11 +116,11 @@ def counted_blocks(
         blocks = to_blocks(changes.rows, order, spec, len(buckets))
         if rows := [(buckets[bucket], block) for bucket, block in blocks]:
             yield _rows_of(rows)
-    yield _fact(tally)
+    yield _report(tally)
 
 
-def _fact(fact: Any) -> pa.RecordBatch:
-    return _rows_of([(FACT, pickle.dumps(fact))])
+def _report(report: Any) -> pa.RecordBatch:
+    return _rows_of([(REPORT, pickle.dumps(report))])
 
 
 def _rows_of(rows: list[tuple[int, bytes]]) -> pa.RecordBatch:
@@ -139,37 +139,37 @@ def ordering(form: RowForm, with_keys: bool) -> Callable:
         blocks: dict[int, list[bytes]] = {}
         for batch in batches:
             for bucket, block in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-                if bucket == FACT:
-                    yield fact_row(block.as_py(), form)
+                if bucket == REPORT:
+                    yield report_row(block.as_py(), form)
                 else:
                     blocks.setdefault(bucket, []).append(block.as_buffer())
         for bucket in list(blocks):
             latest = from_blocks(blocks.pop(bucket), form.spec)
-            rows, passed = form.rows_of(latest.rows), form.rows_of(latest.passed)
+            rows, transient = form.rows_of(latest.rows), form.rows_of(latest.transient_keys)
             moving = moving_of_bucket(bucket, latest, rows, form)
-            yield fact_row(pickle.dumps(_BucketFact(latest.out_of_sequence, len(passed), moving)), form)
+            yield report_row(pickle.dumps(_BucketReport(latest.out_of_sequence, len(transient), moving)), form)
             yield from kept_rows(bucket, rows, form, with_keys)
-            yield from passed_rows(passed, form)
+            yield from transient_key_rows(transient, form)
 
     return run
 
 
 @dataclass(frozen=True)
-class _BucketFact:
+class _BucketReport:
     """What a task reports of a bucket: two counts, and its `moving_of_bucket`."""
 
     out_of_sequence: int
-    passed: int
+    transient_keys: int
     moving: pa.Table | None
 
 
-def _moving(facts: Iterable[Any]) -> list[pa.Table]:
-    return [fact.moving for fact in facts if isinstance(fact, _BucketFact) and fact.moving is not None]
+def _moving(reports: Iterable[Any]) -> list[pa.Table]:
+    return [of.moving for of in reports if isinstance(of, _BucketReport) and of.moving is not None]
 
 
-def _with_facts(facts: list[Any], wanted: Wanted, **found: Any) -> Collapsed:
-    """Return a batch with its combined facts."""
-    tally = Tally(wanted.most_bad).with_parts(fact for fact in facts if isinstance(fact, Tally))
-    of_buckets = [fact for fact in facts if isinstance(fact, _BucketFact)]
-    order = {name: sum(getattr(fact, name) for fact in of_buckets) for name in ("out_of_sequence", "passed")}
-    return Collapsed(tally.seen(wanted.quantiles) | order, bad=tally.bad, **found)
+def _with_reports(reports: list[Any], wanted: Wanted, **found: Any) -> Collapsed:
+    """Return a batch with its combined reports."""
+    tally = Tally(wanted.most_bad).with_parts(report for report in reports if isinstance(report, Tally))
+    of_buckets = [report for report in reports if isinstance(report, _BucketReport)]
+    order = (sum(report.out_of_sequence for report in of_buckets), sum(report.transient_keys for report in of_buckets))
+    return Collapsed(tally.counts_and_delays(wanted.quantiles, *order), bad=tally.bad, **found)

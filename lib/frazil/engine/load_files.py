@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
+from frazil.config.time_sql import from_micros, micros_type
 from frazil.core.bad_rows import SHOWN
-from frazil.core.time_sql import from_micros, micros_type
 from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject

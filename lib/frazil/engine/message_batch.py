@@ -13,7 +13,7 @@ from frazil.core.changes import Changes, no_changes
 from frazil.core.latest_per_key import net_rows
 from frazil.engine.collapsed_batch import (
     BYTES_A_CHANGE,
-    EACH,
+    OPERATION_SOURCES,
     PLACE,
     Collapsed,
     Tally,
@@ -27,6 +27,7 @@ from frazil.engine.message_blocks import Blocks, PartReading, of_table
 from frazil.engine.row_form import BLOCK_SCHEMA, ROWS_AT_ONCE, RowForm, bucket_of_each_partition
 from frazil.engine.small_batch import collapse_net, collapse_rows, collapsed_columns, numbered
 from frazil.engine.tasks import values_of
+from frazil.lake.small_frames import collect_arrow
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,11 +45,9 @@ def collapse_part(blocks: Blocks, reading: PartReading, count: int, wanted: Want
     """
     from pyspark.sql import DataFrame
 
-    from frazil.lake.row_locator import arrow
-
     mine = of_table(blocks, reading.part)
     if not isinstance(mine, DataFrame) or wanted.in_process or count < MOST:
-        rows = arrow(mine) if isinstance(mine, DataFrame) else mine
+        rows = collect_arrow(mine) if isinstance(mine, DataFrame) else mine
         return _collapse_here(reading.changes_of(iter(rows.to_batches())), reading, wanted)
     if reading.spec.policy != "key":
         return replace(_each_row_by_tasks(mine, reading, wanted), files=reading.partitions)
@@ -74,18 +73,18 @@ def _of_messages(rows: pa.Table, reading: PartReading, wanted: Wanted, tally: Ta
         found = collapse_net(rows, spec, wanted, tally)
     else:
         every = _each_as_row(rows, spec, [*reading.order])
-        found = Collapsed(tally.seen(wanted.quantiles), len(every), tally.bad, rows=every)
+        found = Collapsed(tally.counts_and_delays(wanted.quantiles), len(every), tally.bad, rows=every)
     return replace(found, files=reading.partitions)
 
 
 def _each_as_row(changes: pa.Table, spec: TableSpec, names: Sequence[str]) -> pa.Table:
-    """Return every change as a row, with `EACH` if the table keeps them; `names` are those by `file_order`."""
+    """Return every change as a row, with `OPERATION_SOURCES` if the table keeps them; `names` are those by `file_order`."""
     import pyarrow as pa
 
     rows = collapsed_columns(changes, spec, ())
     if spec.policy == "append":
         of = pa.array(names, pa.string()).take(changes["file_order"].combine_chunks())
-        for name in EACH:
+        for name in OPERATION_SOURCES:
             rows = rows.append_column(name, of if name == "object" else changes[name].combine_chunks())
     return rows
 
@@ -115,23 +114,25 @@ def _each_row_by_tasks(blocks: DataFrame, reading: PartReading, wanted: Wanted) 
         for changes, order, built in reading.changes_of(batches):
             tally.add(order, changes, built)
             yield from _rows_of(changes, order, reading).to_batches(ROWS_AT_ONCE)
-        yield pa.RecordBatch.from_pylist([{"fact": pickle.dumps(tally)}], schema)
+        yield pa.RecordBatch.from_pylist([{"report": pickle.dumps(tally)}], schema)
 
     kept = blocks.mapInArrow(run, from_arrow_schema(schema)).persist()
     try:
-        facts = values_of(row.fact for row in kept.where("fact is not null").select("fact").collect())
+        reports = values_of(row.report for row in kept.where("report is not null").select("report").collect())
     except Exception:
         kept.unpersist()
         raise
-    rows = merge_rows(kept.where("fact is null").drop("fact"), reading.spec)
-    tally = Tally(wanted.most_bad).with_parts(facts)
+    rows = merge_rows(kept.where("report is null").drop("report"), reading.spec)
+    tally = Tally(wanted.most_bad).with_parts(reports)
     if "net" in rows.columns:
         rows = rows.groupBy("after").agg(F.sum("net").alias("net"))
-    return Collapsed(tally.seen(wanted.quantiles), tally.rows, tally.bad, frame=rows, release=kept.unpersist)
+    return Collapsed(
+        tally.counts_and_delays(wanted.quantiles), tally.rows, tally.bad, frame=rows, release=kept.unpersist
+    )
 
 
 def _rows_of(changes: Changes, order: int, reading: PartReading) -> pa.Table:
-    """Return the rows of some changes, times as microseconds, and `fact`, which is null."""
+    """Return the rows of some changes, times as microseconds, and `report`, which is null."""
     import pyarrow as pa
 
     spec, table = reading.spec, pa.Table.from_batches([changes.rows])
@@ -143,4 +144,4 @@ def _rows_of(changes: Changes, order: int, reading: PartReading) -> pa.Table:
         rows = _each_as_row(table.append_column("file_order", orders), spec, [*reading.order])
     for i, column in enumerate(rows.columns):
         rows = rows.set_column(i, rows.column_names[i], as_micros(column))
-    return rows.append_column("fact", pa.nulls(len(rows), pa.binary()))
+    return rows.append_column("report", pa.nulls(len(rows), pa.binary()))

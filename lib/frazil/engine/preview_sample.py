@@ -9,8 +9,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.core.changes import BadRow, Changes
-from frazil.core.latest_per_key import LEAVE, Latest, events, last_events
+from frazil.core.bad_rows import BadRow
+from frazil.core.changes import Changes
+from frazil.core.key_changes import LEAVE, events
+from frazil.core.latest_per_key import Latest, last_events
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.storage import is_s3
 from frazil.engine.collapsed_batch import Tally
@@ -108,7 +110,7 @@ class Sample:
     @cached_property
     def outlived(self) -> dict[Place, Place]:
         """Where a change does not stand: the place of the last change of its key."""
-        ends = {key: places[-1] for key, places in self.places_by_key.items()}
+        ends = dict(zip(self.keys_of(self.latest.rows), self._places(self.latest.rows), strict=True))
         # A change of a key has two steps, and the second one counts: the row at its new key.
         steps = zip(self.keys_of(self.steps), self._places(self.steps), strict=True)
         found = {place: ends[key] for key, place in steps}

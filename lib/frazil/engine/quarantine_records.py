@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.lake_types import value_type
 from frazil.config.paths import as_uri
 from frazil.config.spec import TableSpec
-from frazil.core.bad_rows import BadRows
-from frazil.core.changes import TABLE, BadRow
+from frazil.config.time_sql import from_micros, micros_type
+from frazil.core.bad_rows import BadRow, BadRows
+from frazil.core.field_roles import TABLE
 from frazil.core.messages import seconds_of
-from frazil.core.time_sql import from_micros, micros_type
 from frazil.core.types import arrow_of, type_texts
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.engine.collapsed_batch import PLACE, as_micros, place_sql

@@ -14,10 +14,13 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
-from frazil.core.bad_rows import fields_of_lines, with_lines, with_values
-from frazil.core.changes import SCHEMA, TABLE, BadRow, Changes, FieldRules, type_columns, type_records, wrong_width
-from frazil.core.csv import BLOCK, Dialect, Records, read_records, rows_by_table
+from frazil.core.bad_rows import BadRow, with_lines, with_values, wrong_width
+from frazil.core.changes import Changes, type_columns, type_records
+from frazil.core.csv import BLOCK, Dialect, Records, fields_of_lines, read_records, rows_by_table
+from frazil.core.field_meaning import FieldRules
+from frazil.core.field_roles import TABLE
 from frazil.core.parquet import with_valid_texts
+from frazil.core.rows_of_table import table_named
 from frazil.core.types import masked, type_texts
 from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_checks import refused_if_damaged
@@ -163,7 +166,7 @@ def _bad_of_csv(file: FileToRead, plan: ReadPlan, records: Records, bad: tuple[B
     import numpy as np
     import pyarrow as pa
 
-    named = {w: table_named(w.line, file, plan.rules) for w in records.wrong_width}
+    named = {w: table_named(w.line, file.roles, file.dialect, plan.rules) for w in records.wrong_width}
     wrong = [w for w, table in named.items() if table in (None, plan.rules.table)]
     if not bad and not wrong:
         return ()
@@ -178,21 +181,6 @@ def _bad_of_csv(file: FileToRead, plan: ReadPlan, records: Records, bad: tuple[B
     whole = fields.combine_chunks().to_batches()[0]
     kept = with_lines([*bad, *misshapen], whole, file.roles, plan.spec, (plan.rules, file.dialect))
     return tuple(sorted(kept, key=lambda row: row.number))
-
-
-def table_named(line: str, file: FileToRead, rules: FieldRules) -> tuple[str, str] | None:
-    """Return the schema and the table that a line names, if it is in a file of all tables; None if it names none.
-
-    In a file of one table every line is that table's. Where an added column names the table, such a line names none.
-    """
-    if TABLE not in file.roles:
-        return None if rules.origin else rules.table
-    if '"' in line:
-        fields = [column[0].as_py() for column in fields_of_lines([line], len(file.roles), file.dialect).columns]
-    else:  # much faster, and half of a file's lines may be other tables'
-        fields = line.split(file.dialect.delimiter, len(file.roles))
-    schema, table = ((fields[i] if i < len(fields) else "") for i in map(file.roles.index, (SCHEMA, TABLE)))
-    return (schema, table) if schema and table else None
 
 
 def _parquet(file: FileToRead, plan: ReadPlan, extent: Extent) -> Iterator[Block]:

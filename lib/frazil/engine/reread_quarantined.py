@@ -21,21 +21,23 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.lake_types import lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import literal
-from frazil.core.changes import FIELDS, BadRow, Changes, no_changes, type_records, wrong_width
+from frazil.config.time_sql import from_micros, micros_type
+from frazil.core.bad_rows import FIELDS, BadRow, wrong_width
+from frazil.core.changes import Changes, no_changes, type_records
 from frazil.core.csv import Dialect, records_of_lines
 from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS
-from frazil.core.latest_per_key import moves
+from frazil.core.key_changes import moves
 from frazil.core.messages import columns_of, gather, type_columns, with_bytes
-from frazil.core.time_sql import from_micros, micros_type
+from frazil.core.rows_of_table import table_named
 from frazil.core.types import masked
 from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_layout import shared_layout, stated_layout
 from frazil.dms.listing import DmsObject
 from frazil.dms.mappings import message_names
 from frazil.engine.collapsed_batch import as_micros, lake_columns, lake_values
-from frazil.engine.read_files import FileToRead, field_rules, table_named
+from frazil.engine.read_files import field_rules
 from frazil.lake.quarantine_columns import JSON, PARQUET, SHARED, STATED
-from frazil.lake.small_frames import of_arrow
+from frazil.lake.small_frames import collect_arrow, of_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,9 +91,7 @@ def reread_frame(waiting: DataFrame, how: Reread, in_process: bool) -> DataFrame
     how = replace(how, layouts=present_layouts(places, how.table))
     records = waiting.select(*RECORD)
     if in_process or size <= MOST_BYTES:
-        from frazil.lake.row_locator import arrow
-
-        rows = of_arrow(waiting.sparkSession, reread(arrow(records), how))
+        rows = of_arrow(waiting.sparkSession, reread(collect_arrow(records), how))
     else:
         rows = records.mapInArrow(_task(how), _schema(how.spec))
     return _typed(rows, how.spec)
@@ -194,15 +194,16 @@ def _lines(raws: Sequence[bytes], how: Reread, form: str, roles: Sequence[str], 
     if gone := _gone(roles, spec):
         reason = f"has columns that {spec.file} no longer lists, so their values have no place: {', '.join(gone)}"
         return Changes(no_changes(spec), tuple(BadRow(i, FIELDS, reason) for i in range(len(raws))))
-    rules = field_rules(how.table, phase)
-    file = FileToRead("", 0, tuple(roles), how.table.endpoint.dialect)
+    rules, dialect = field_rules(how.table, phase), how.table.endpoint.dialect
     if form == PARQUET:
-        rules, file = replace(rules, null="", not_carried=None), replace(file, dialect=Dialect())
-    records = records_of_lines(raws, len(roles), file.dialect)
+        rules, dialect = replace(rules, null="", not_carried=None), Dialect()
+    records = records_of_lines(raws, len(roles), dialect)
     fields = _with_operation(records.fields, roles) if form == PARQUET else records.fields
     changes = type_records(fields, records.numbers, [_present_role(role, spec) for role in roles], spec, rules)
     wrong = records.wrong_width
-    misshapen = [wrong_width(w, spec, names_table=table_named(w.line, file, rules) is not None) for w in wrong]
+    misshapen = [
+        wrong_width(w, spec, names_table=table_named(w.line, roles, dialect, rules) is not None) for w in wrong
+    ]
     return Changes(changes.rows, (*changes.bad, *misshapen))
 
 

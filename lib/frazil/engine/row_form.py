@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from frazil.config.lake_types import lake_type
 from frazil.config.spec import TableSpec
-from frazil.core.latest_per_key import Latest, events, key_hashes, last_events, moving_events
-from frazil.core.time_sql import is_time, micros_type
+from frazil.config.time_sql import is_time, micros_type
+from frazil.core.key_changes import events
+from frazil.core.latest_per_key import Latest, key_hashes, last_events
 from frazil.core.types import arrow_of, arrow_type
 from frazil.engine.collapsed_batch import PLACE, as_micros, lake_columns
 
@@ -60,9 +61,9 @@ class RowForm:
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def typed(self, rows: pa.Table) -> pa.Table:
-        """Return rows of this form with times as times, also in `stored0` …, the keys under which rows are stored."""
+        """Return rows of this form with times as times, also in `stored_key0` …, the keys under which rows are stored."""
         columns = {f"c{i}": column for i, column in enumerate(self.spec.columns)}
-        columns |= {f"stored{i}": self.spec.column(name) for i, name in enumerate(self.spec.key)}
+        columns |= {f"stored_key{i}": self.spec.column(name) for i, name in enumerate(self.spec.key)}
         for place, name in enumerate(rows.column_names):
             if name in columns and is_time(lake_type(columns[name])):
                 rows = rows.set_column(place, name, rows[name].cast(arrow_type(columns[name])))
@@ -113,8 +114,8 @@ def from_blocks(blocks: Iterable[bytes], spec: TableSpec) -> Latest:
     steps = pa.concat_tables(tables, promote_options="default")
     keys = [steps[name].to_numpy() for name in reversed(ORDER)]
     steps = steps.take(pa.array(np.lexsort(keys)))
-    latest, moving = last_events(steps, spec), moving_events(steps, spec)
-    if moving is None:
+    latest = last_events(steps, spec)
+    if (moving := latest.moving) is None:
         return latest
     for name in ORDER[:2]:
         moving = moving.append_column(name, steps[name].take(moving["event"].combine_chunks()))

@@ -38,7 +38,7 @@ MOST_FOUND = 1_000_000
 
 
 def commit_by_scan(
-    spark: SparkSession, state: tuple[str, TableState], spec: TableSpec, found: Collapsed, metadata: CommitMetadata
+    spark: SparkSession, state: tuple[str, TableState], spec: TableSpec, collapsed: Collapsed, metadata: CommitMetadata
 ) -> Commit:
     """Commit a collapsed batch to a table, in one swap with its position; `state` is the table's name and state.
 
@@ -48,8 +48,8 @@ def commit_by_scan(
     name, base = state
     written: list[dict[str, Any]] = []
     digest: int | None = None  # of the row ids in the files that are written
-    if found.kept is None and found.keys > MOST_BROADCAST:
-        raise MismatchError(f"{found.keys:,} keys are too many for this process", "a MERGE writes this batch")
+    if collapsed.kept is None and collapsed.keys > MOST_BROADCAST:
+        raise MismatchError(f"{collapsed.keys:,} keys are too many for this process", "a MERGE writes this batch")
 
     def attempt(on: TableState) -> Commit:
         nonlocal written, digest
@@ -57,7 +57,7 @@ def commit_by_scan(
         require_same_position(table, name, base)
         if table.currentSnapshot().snapshotId() != on.snapshot:  # others committed: check what they did
             read_table_state(spark, name)
-        delta = _delta_of(_Target(spark, name, table, spec), found)
+        delta = _delta_of(_Target(spark, name, table, spec), collapsed)
         try:
             deleted = delta.delete()
             if deleted.digest != digest:  # another writer may have moved rows to other keys
@@ -97,9 +97,9 @@ class _Target:
 class _InDriver:
     """An attempt whose old rows this process collects, as files, positions and ids; Spark may keep the new rows."""
 
-    def __init__(self, target: _Target, found: Collapsed):
-        self.target, self.bounds = target, found.bounds
-        self.batch = found.kept or DriverBatch(target.spark, found.rows, RowForm(target.spec))
+    def __init__(self, target: _Target, collapsed: Collapsed):
+        self.target, self.bounds = target, collapsed.bounds
+        self.batch = collapsed.kept or DriverBatch(target.spark, collapsed.rows, RowForm(target.spec))
         self.old: FoundRows | None = None
 
     def delete(self) -> Deleted:
@@ -128,13 +128,13 @@ class _InDriver:
 class _InTasks:
     """The same where Spark keeps the old rows, and the new ones."""
 
-    def __init__(self, target: _Target, found: Collapsed):
+    def __init__(self, target: _Target, collapsed: Collapsed):
         from pyspark.sql import functions as F
 
-        self.target, self.batch = target, found.kept
+        self.target, self.batch = target, collapsed.kept
         keys = self.batch.keys()
-        keys = F.broadcast(keys) if found.keys <= MOST_BROADCAST else keys
-        self.kept = found_rows(target.spark, target.scanned, keys, found.bounds).persist()
+        keys = F.broadcast(keys) if collapsed.keys <= MOST_BROADCAST else keys
+        self.kept = found_rows(target.spark, target.scanned, keys, collapsed.bounds).persist()
 
     def delete(self) -> Deleted:
         target = self.target
@@ -154,13 +154,13 @@ class _InTasks:
         self.kept.unpersist()
 
 
-def _delta_of(target: _Target, found: Collapsed) -> _InDriver | _InTasks:
+def _delta_of(target: _Target, collapsed: Collapsed) -> _InDriver | _InTasks:
     """Return the attempt for a batch; raise MismatchError if tasks cannot read the table's present deletes."""
-    if found.kept is None or found.keys <= MOST_FOUND:
-        return _InDriver(target, found)
+    if collapsed.kept is None or collapsed.keys <= MOST_FOUND:
+        return _InDriver(target, collapsed)
     if not can_delete(target.live_files):
         raise MismatchError(f"{target.name} has deletes in Avro or ORC files", "a MERGE writes this batch")
-    return _InTasks(target, found)
+    return _InTasks(target, collapsed)
 
 
 def _commit(target: _Target, deleted: Deleted, written: list[dict[str, Any]], metadata: CommitMetadata) -> Commit:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.core.changes import Changes, no_changes
-from frazil.core.latest_per_key import contradictions, key_numbers, keys_at_first, latest_per_key, net_rows
+from frazil.core.key_changes import keys_at_first
+from frazil.core.latest_per_key import key_numbers, latest_per_key, net_rows, transient_events
 from frazil.core.partial_rows import fill
 from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE
@@ -69,13 +70,13 @@ def numbered(parts: Iterable[tuple[Changes, int, float | np.ndarray]], spec: Tab
 def collapse_rows(changes: pa.Table, spec: TableSpec, wanted: Wanted, tally: Tally) -> Collapsed:
     """Return the last change per key of changes, which are in order and have their `file_order`."""
     latest = latest_per_key(changes, spec)
-    seen = tally.seen(wanted.quantiles) | {"out_of_sequence": latest.out_of_sequence, "passed": len(latest.passed)}
+    counts = tally.counts_and_delays(wanted.quantiles, latest.out_of_sequence, len(latest.transient_keys))
     rows = collapsed_columns(latest.rows, spec, PLACE if wanted.places else ())
-    passed = collapsed_columns(latest.passed, spec, ())
+    transient = collapsed_columns(latest.transient_keys, spec, ())
     if latest.moving is not None:
         at_first = keys_at_first(latest.moving, latest.moving["row"].to_pylist())
         rows = with_stored_keys(rows, [at_first.get(n) for n in range(len(rows))], spec)
-    return Collapsed(seen, len(rows), tally.bad, rows=rows, bounds=bounds(rows, spec), passed=passed)
+    return Collapsed(counts, len(rows), tally.bad, rows=rows, bounds=bounds(rows, spec), transient_keys=transient)
 
 
 def _filled(changes: pa.Table, spec: TableSpec, wanted: Wanted, tally: Tally) -> Collapsed:
@@ -83,26 +84,26 @@ def _filled(changes: pa.Table, spec: TableSpec, wanted: Wanted, tally: Tally) ->
     import pyarrow as pa
 
     filled = fill(changes, spec)
-    passed, out_of_sequence = contradictions(filled.steps, spec)
-    seen = tally.seen(wanted.quantiles) | {"out_of_sequence": out_of_sequence, "passed": len(passed)}
+    transient, out_of_sequence = transient_events(filled.steps, spec)
+    counts = tally.counts_and_delays(wanted.quantiles, out_of_sequence, len(transient))
     rows = collapsed_columns(filled.rows, spec, ())
     rows = rows.append_column("missing", pa.array([names or None for names in filled.missing], pa.list_(pa.string())))
-    columns = lake_columns(filled.stored_as, spec)
+    columns = lake_columns(filled.stored_keys, spec)
     for i, key in enumerate(spec.key):
-        rows = rows.append_column(f"stored{i}", columns[f"c{spec.names.index(key)}"])
-    return Collapsed(seen, len(rows), tally.bad, rows=rows, passed=collapsed_columns(passed, spec, ()))
+        rows = rows.append_column(f"stored_key{i}", columns[f"c{spec.names.index(key)}"])
+    return Collapsed(counts, len(rows), tally.bad, rows=rows, transient_keys=collapsed_columns(transient, spec, ()))
 
 
 def collapse_net(changes: pa.Table, spec: TableSpec, wanted: Wanted, tally: Tally) -> Collapsed:
     """Return the distinct rows of a table without a key, each with the number of copies that it gains or loses (`net`)."""
     import pyarrow as pa
 
-    seen = tally.seen(wanted.quantiles)
+    counts = tally.counts_and_delays(wanted.quantiles)
     rows = net_rows(changes, spec)
     names = [f"c{i}" for i in range(len(spec.names))]
     copies = pa.table({**lake_columns(rows, spec), "net": rows["net"].combine_chunks()})
     net = copies.group_by(names).aggregate([("net", "sum")]).rename_columns([*names, "net"])
-    return Collapsed(seen, len(net), tally.bad, rows=net)
+    return Collapsed(counts, len(net), tally.bad, rows=net)
 
 
 def collapsed_columns(rows: pa.Table, spec: TableSpec, more: Sequence[str]) -> pa.Table:
@@ -114,9 +115,9 @@ def collapsed_columns(rows: pa.Table, spec: TableSpec, more: Sequence[str]) -> p
 
 
 def for_row_delta(rows: pa.Table, spec: TableSpec) -> pa.Table:
-    """Return collapsed rows with the numbers of their keys, `key0` …, by which a row delta finds the old rows.
+    """Return collapsed rows with the numbers of their keys, `key_number0` …, by which a row delta finds the old rows.
 
-    `was0` … are those of the keys under which rows are stored, if a key changed.
+    `stored_key_number0` … are those of the keys under which rows are stored, if a key changed.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -124,12 +125,12 @@ def for_row_delta(rows: pa.Table, spec: TableSpec) -> pa.Table:
     rows = rows.drop_columns([name for name in PLACE if name in rows.column_names])
     keys = [rows[f"c{spec.names.index(k)}"].combine_chunks() for k in spec.key]
     for i, numbers in enumerate(key_numbers(keys)):
-        rows = rows.append_column(f"key{i}", pa.array(numbers))
-    if "stored0" in rows.column_names:
-        stored = [rows[f"stored{i}"].combine_chunks() for i in range(len(keys))]
+        rows = rows.append_column(f"key_number{i}", pa.array(numbers))
+    if "stored_key0" in rows.column_names:
+        stored = [rows[f"stored_key{i}"].combine_chunks() for i in range(len(keys))]
         known = stored[0].is_valid()
         for i, numbers in enumerate(key_numbers([s.filter(known) for s in stored])):
-            was = pc.replace_with_mask(pa.nulls(len(rows), pa.int64()), known, pa.array(numbers))
-            rows = rows.append_column(f"was{i}", was)
-        rows = rows.drop_columns([f"stored{i}" for i in range(len(keys))])
+            stored_numbers = pc.replace_with_mask(pa.nulls(len(rows), pa.int64()), known, pa.array(numbers))
+            rows = rows.append_column(f"stored_key_number{i}", stored_numbers)
+        rows = rows.drop_columns([f"stored_key{i}" for i in range(len(keys))])
     return rows

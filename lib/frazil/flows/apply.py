@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
+from frazil.config.time_sql import driver_rows
 from frazil.core.latest_per_key import has_numbers
-from frazil.core.time_sql import driver_rows
 from frazil.dms.aws_json import EndpointError
 from frazil.dms.file_checks import FileWatch, unpacked_bytes
 from frazil.dms.file_layout import CHANGE_PHASE
@@ -215,7 +215,8 @@ class _Applying:
         """Add every change of change files as a row."""
         book, written = self.book, write_files(self.book, self.spec, batch.watch, CHANGE_PHASE)
         rows = written.tally.rows
-        stats, read_at = latency.with_age_at_pickup(written.tally.seen(latency.QUANTILES), self.picked_up), time.time()
+        seen, read_at = written.tally.counts_and_delays(latency.QUANTILES), time.time()
+        stats = latency.with_age_at_pickup(seen, self.picked_up)
         metadata = _with_lane(self._metadata(stats, rows), "append", "the table keeps every change")
 
         def write(branch: str, properties: dict[str, str]) -> None:
@@ -234,10 +235,10 @@ class _Applying:
         found = self._collapsed(in_driver=lane == "rowdelta")
         try:
             self.batch.require_unchanged()
-            quarantine.admit_rows(self.book, self.spec, found.bad, found.seen["changes"], found.files)
-            if found.seen["passed"]:
+            quarantine.admit_rows(self.book, self.spec, found.bad, found.counts_and_delays["changes"], found.files)
+            if found.counts_and_delays["transient_keys"]:
                 self._require_free(found)
-            if found.seen["out_of_sequence"]:
+            if found.counts_and_delays["out_of_sequence"]:
                 self._require_names_in_order()
             return self._commit_collapsed(found, lane, why)
         finally:
@@ -282,12 +283,12 @@ class _Applying:
             raise
 
     def _require_free(self, found: Collapsed) -> None:
-        """Raise SourceError if a key is stored that rows only passed on their way to another; see `latest_per_key.Latest`."""
+        """Raise SourceError if a transient key is stored; see `key_changes.leaves_transient_key`."""
         book, spec, files = self.book, self.spec, self.batch.files
         key = [identifier(k) for k in spec.key]
-        passed = collapsed_batch.frame_of(book.spark, found.passed, spec).select("after.*").select(*key)
+        transient = collapsed_batch.frame_of(book.spark, found.transient_keys, spec).select("after.*").select(*key)
         stored = book.spark.table(self.name).select(*key)
-        if hit := driver_rows(passed.join(stored, list(spec.key), "left_semi").limit(3)).collect():
+        if hit := driver_rows(transient.join(stored, list(spec.key), "left_semi").limit(3)).collect():
             away = f" move the change files from before that load away ({files[0].name} …)," if files else ""
             named = "; ".join(", ".join(f"{k}={v}" for k, v in row.asDict().items()) for row in hit)
             raise SourceError(
@@ -310,7 +311,7 @@ class _Applying:
     def _commit_collapsed(self, found: Collapsed, lane: str, why: str) -> tuple[dict[str, int], dict[str, float]]:
         """Commit a collapsed batch and the records of its bad rows; report it, and return its counts."""
         book, spec = self.book, self.spec
-        stats, read_at = latency.with_age_at_pickup(found.seen, self.picked_up), time.time()
+        stats, read_at = latency.with_age_at_pickup(found.counts_and_delays, self.picked_up), time.time()
         metadata = self._metadata(stats, found.keys)
 
         def frame() -> DataFrame:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import MaintenanceSettings
 from frazil.config.spec import TableSpec
+from frazil.config.time_sql import driver_rows
 from frazil.config.timestamps import clock, instant
-from frazil.core.time_sql import driver_rows
 from frazil.errors import FrazilError, many, nearest
 from frazil.flows.pending_work import pending_of
 from frazil.flows.reconcile import joined

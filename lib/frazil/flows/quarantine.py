@@ -10,8 +10,8 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.core.bad_rows import SHOWN, BadRows, ShownRow, explained
-from frazil.core.changes import BadRow
+from frazil.core.bad_row_errors import bad_rows_error
+from frazil.core.bad_rows import SHOWN, BadRow, BadRows
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.position import Position
 from frazil.engine.read_files import FileToRead, PartitionRead
@@ -69,13 +69,13 @@ def admit_rows(
     else:
         return
     by_order = {file.order: file for file in files}
-    raise explained(spec, bad.count, [_shown(row, by_order[order]) for order, row in bad.rows[:SHOWN]], other)
+    raise bad_rows_error(
+        spec, bad.count, [(_place(row, by_order[order]), row) for order, row in bad.rows[:SHOWN]], other
+    )
 
 
-def _shown(row: BadRow, file: FileToRead | PartitionRead) -> ShownRow:
-    if isinstance(file, PartitionRead):
-        return ShownRow(f"{file.path} offset {row.place}", row.column, row.reason, of_message=True)
-    return ShownRow(f"{file.path} row {row.number}", row.column, row.reason)
+def _place(row: BadRow, file: FileToRead | PartitionRead) -> str:
+    return f"{file.path} " + (f"offset {row.place}" if isinstance(file, PartitionRead) else f"row {row.number}")
 
 
 def still_waiting(book: Workbook, spec: TableSpec, base: TableState) -> DataFrame | None:

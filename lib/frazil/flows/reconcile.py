@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.lake_types import value_type
 from frazil.config.spec import Column, TableSpec
 from frazil.config.sql import identifier
-from frazil.core.time_sql import driver_rows
+from frazil.config.time_sql import driver_rows
 from frazil.errors import many
 from frazil.flows.source_rows import MOST_CONNECTIONS, read_source
 from frazil.flows.workbook import Workbook

@@ -7,8 +7,8 @@ from typing import Any
 from frazil.config.lake_types import lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
+from frazil.config.time_sql import key_text
 from frazil.config.timestamps import clock
-from frazil.core.time_sql import key_text
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject
 from frazil.dms.position import Position

@@ -244,7 +244,7 @@ class _Load:
         found = in_tasks_or_here(self.book, spec, collapse)
         try:
             bad = found.bad.count
-            quarantine.admit_rows(self.book, spec, found.bad, found.seen["changes"], found.files)
+            quarantine.admit_rows(self.book, spec, found.bad, found.counts_and_delays["changes"], found.files)
             rows, known = self._rows(spec, found), self.gate.rows(spec.source) if self.gate else None
             if known not in (None, found.keys + bad):
                 note = f"{found.keys + bad:,} rows are there, of {known:,} by DMS"

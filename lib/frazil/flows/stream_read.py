@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
-from frazil.core.bad_rows import SHOWN, BadRows
-from frazil.core.changes import BadRow
+from frazil.core.bad_rows import SHOWN, BadRow, BadRows
 from frazil.core.messages import is_readable, with_bytes
 from frazil.dms.control_records import CREATE, Definition, definition
 from frazil.dms.mappings import known_columns, message_names

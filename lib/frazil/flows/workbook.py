@@ -23,8 +23,8 @@ from frazil.config.settings import CdcMergeSettings, ParameterError, Settings
 from frazil.config.spark_session import get_spark, missing_python, require_catalog, without_python
 from frazil.config.spec import SpecError, TableSpec, load_specs, rename_cure
 from frazil.config.sql import identifier, table_name
+from frazil.config.time_sql import driver_rows
 from frazil.config.warehouses import declared
-from frazil.core.time_sql import driver_rows
 from frazil.dms.aws_json import read_task_settings
 from frazil.dms.endpoint import Endpoint, SourceTable, read_endpoint
 from frazil.dms.listing import Begin, DmsObject, Recorded, TableObjects, Watch, list_table, with_transactions

@@ -11,8 +11,7 @@ from frazil.config.sql import identifier
 from frazil.lake.commit import MismatchError
 from frazil.lake.data_file_writer import ROW_ID
 from frazil.lake.merge import bound
-from frazil.lake.row_locator import arrow
-from frazil.lake.small_frames import of_arrow
+from frazil.lake.small_frames import collect_arrow, of_arrow
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,7 +49,7 @@ def find_rows(spark: SparkSession, state: ScannedTable, keys: DataFrame, bounds:
     """
     from pyspark.sql import functions as F
 
-    rows = arrow(found_rows(spark, state, F.broadcast(keys), bounds))
+    rows = collect_arrow(found_rows(spark, state, F.broadcast(keys), bounds))
     if rows["file"].null_count:
         raise unknown_file(state.name)
     ids = rows[ROW_ID].to_numpy() if state.has_row_ids and not rows[ROW_ID].null_count else None
@@ -58,7 +57,7 @@ def find_rows(spark: SparkSession, state: ScannedTable, keys: DataFrame, bounds:
 
 
 def found_rows(spark: SparkSession, state: ScannedTable, keys: DataFrame, bounds: tuple[Any, Any]) -> DataFrame:
-    """Return the live rows of `keys` (`n`, `k0` …) in a table: `n`, the file's place, `_pos` and, on v3, `_row_id`.
+    """Return the live rows of `keys` (`n`, `key0` …) in a table: `n`, the file's place, `_pos` and, on v3, `_row_id`.
 
     `bounds` are the smallest and the largest first key, if known: Iceberg then leaves out files without such keys. The
     place is null for a row in a file that is not one of the table's.
@@ -66,13 +65,13 @@ def found_rows(spark: SparkSession, state: ScannedTable, keys: DataFrame, bounds
     import pyarrow as pa
     from pyspark.sql import functions as F
 
-    key = [f"{identifier(name)} AS key{i}" for i, name in enumerate(state.spec.key)]
+    key = [f"{identifier(name)} AS stored_key{i}" for i, name in enumerate(state.spec.key)]
     own = [ROW_ID] if state.has_row_ids else []
     low, high = map(bound, bounds)
     where = f"WHERE {identifier(state.spec.key[0])} BETWEEN {low} AND {high}" if low and high else ""
     columns = ", ".join(["_file", "_pos", *own, *key])
     table = spark.sql(f"SELECT {columns} FROM {state.name} VERSION AS OF {state.snapshot} {where}")
-    same = [F.col(f"key{i}") == F.col(f"k{i}") for i in range(len(key))]
+    same = [F.col(f"stored_key{i}") == F.col(f"key{i}") for i in range(len(key))]
     places = pa.table({"path": list(state.files), "file": pa.array(range(len(state.files)), pa.int32())})
     found = table.join(keys, same).join(F.broadcast(of_arrow(spark, places)), F.col("_file") == F.col("path"), "left")
     return found.select("n", "file", "_pos", *own)

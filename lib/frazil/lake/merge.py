@@ -62,7 +62,7 @@ def merge_sql(
     """Return the MERGE of a collapsed batch (`op`, `after`) into a table; `partial`: columns named in `missing` keep their values.
 
     `bounds` are the least and the greatest first key: Iceberg can prune files by literals in ON. `spread`: the batch has
-    the keys of the stored rows as columns `k0` and so on. It may already be partitioned by them. Spark does not see that
+    the keys of the stored rows as columns `key0` and so on. It may already be partitioned by them. Spark does not see that
     for a field of `after`, and would partition it again.
     """
 
@@ -75,7 +75,9 @@ def merge_sql(
             else new
         )
 
-    on = [f"t.{identifier(k)} = {f's.k{i}' if spread else f's.after.{identifier(k)}'}" for i, k in enumerate(spec.key)]
+    on = [
+        f"t.{identifier(k)} = {f's.key{i}' if spread else f's.after.{identifier(k)}'}" for i, k in enumerate(spec.key)
+    ]
     low, high = map(bound, bounds)
     if low is not None and high is not None:
         on.append(f"t.{identifier(spec.key[0])} BETWEEN {low} AND {high}")
@@ -99,13 +101,13 @@ def merge(
     """Merge a collapsed batch into `target` (a branch) in one commit that carries the summary."""
     from pyspark.sql import functions as F
 
-    counts = [F.count(name).alias(name) for name in ("missing", "source") if name in batch.columns]
+    counts = [F.count(name).alias(name) for name in ("missing", "stored_key") if name in batch.columns]
     found = batch.agg(*counts).first().asDict() if counts else {}
-    partial, moved = bool(found.get("missing")), bool(found.get("source"))
+    partial, moved = bool(found.get("missing")), bool(found.get("stored_key"))
     batch = _by_stored_keys(spark, target, batch, spec) if moved else batch
     try:
         with as_view(spark, batch) as view:
-            statement = merge_sql(target, view, spec, bounds, partial, "k0" in batch.columns)
+            statement = merge_sql(target, view, spec, bounds, partial, "key0" in batch.columns)
             jvm.sql_with_commit_properties(spark, statement, summary)
     finally:
         if moved:
@@ -113,7 +115,7 @@ def merge(
 
 
 def _by_stored_keys(spark: SparkSession, target: str, batch: DataFrame, spec: TableSpec) -> DataFrame:
-    """Return a batch in which `k0` … are the keys of the stored rows to change: the old ones of rows whose keys changed.
+    """Return a batch in which `key0` … are the keys of the stored rows to change: the old ones of rows whose keys changed.
 
     So a row keeps its id, and values that the batch does not carry. They are null where a row took the stored one of
     that key along. A row that is stored under the new key of another one is deleted.
@@ -123,11 +125,11 @@ def _by_stored_keys(spark: SparkSession, target: str, batch: DataFrame, spec: Ta
     def key(row: str, name: str) -> Column:
         return F.struct(*[F.col(f"{row}{identifier(k)}").alias(k) for k in spec.key]).alias(name)
 
-    wanted = batch.where("source is not null").select("source").distinct()
-    stored = spark.table(target).select(key("", "source")).join(F.broadcast(wanted), "source", "left_semi")
-    old, taken = (stored.select(F.col("source").alias(name)) for name in ("old", "taken"))
+    wanted = batch.where("stored_key is not null").select("stored_key").distinct()
+    stored = spark.table(target).select(key("", "stored_key")).join(F.broadcast(wanted), "stored_key", "left_semi")
+    old, taken = (stored.select(F.col("stored_key").alias(name)) for name in ("old", "taken"))
     batch = batch.withColumn("own", key("after.", "own")).join(
-        F.broadcast(old), F.col("source") == F.col("old"), "left"
+        F.broadcast(old), F.col("stored_key") == F.col("old"), "left"
     )
     batch = batch.join(F.broadcast(taken), F.col("own") == F.col("taken"), "left")
     free = F.when(F.col("taken").isNull(), F.col("own"))
@@ -136,7 +138,7 @@ def _by_stored_keys(spark: SparkSession, target: str, batch: DataFrame, spec: Ta
     replaced = batch.where("old is not null and taken is null").select(
         F.lit("D").alias("op"), *rest, F.col("own").alias("key")
     )
-    keys = [F.col(f"key.{identifier(k)}").alias(f"k{i}") for i, k in enumerate(spec.key)]
+    keys = [F.col(f"key.{identifier(k)}").alias(f"key{i}") for i, k in enumerate(spec.key)]
     return changed.union(replaced).select("op", *rest, *keys).localCheckpoint()
 
 

@@ -140,7 +140,7 @@ def with_row_ids(rows: Table, row_ids: np.ndarray | None) -> Table:
     """Return rows with the ids that they keep, null for new rows; without that column if the table has no ids."""
     import pyarrow as pa
 
-    rows = rows.drop_columns([c for c in rows.column_names if c.startswith("was")])
+    rows = rows.drop_columns([c for c in rows.column_names if c.startswith("stored_key_number")])
     return rows if row_ids is None else rows.append_column(ROW_ID, pa.array(row_ids, mask=row_ids < 0))
 
 

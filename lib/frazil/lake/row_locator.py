@@ -19,12 +19,12 @@ from frazil.lake.index_store import IndexStore
 from frazil.lake.key_index import MANIFEST, KeyIndex, key_sql
 from frazil.lake.rewrite_files import ORDER, file_name
 from frazil.lake.row_delta_files import NewFile, by_file, deleted_rows
-from frazil.lake.small_frames import frame
+from frazil.lake.small_frames import collect_arrow, frame
 
 if TYPE_CHECKING:
     import numpy as np
     from pyarrow import Table
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger("frazil")
 SLICE = 5_000_000
@@ -33,19 +33,8 @@ SAVE_EVERY_S = 15.0
 """The index on disk may be this many seconds old; the next process catches up from there."""
 
 
-def arrow(rows: DataFrame) -> Table:
-    """Collect rows in the driver as an Arrow table."""
-    import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    if hasattr(rows, "toArrow"):
-        return rows.toArrow()
-    batches = rows._collect_as_arrow()  # Spark 3.5 has no more than this
-    return pa.Table.from_batches(batches) if batches else to_arrow_schema(rows.schema).empty_table()
-
-
-def key_columns(rows: Table, name: str = "key") -> list[np.ndarray]:
-    """Return the columns `key0` … of collected rows."""
+def key_columns(rows: Table, name: str = "key_number") -> list[np.ndarray]:
+    """Return the columns `key_number0` … of collected rows."""
     return [rows[c].to_numpy() for c in rows.column_names if c.startswith(name)]
 
 
@@ -252,11 +241,11 @@ class Locator:
                 part.append(paths.pop())
             numbers = [(p, self.index.number(p)) for p in part]
             files = F.broadcast(frame(self.spark, numbers, "path string, file int"))
-            keys = [F.expr(k).alias(f"key{i}") for i, k in enumerate(key_sql(self.spec))]
+            keys = [F.expr(k).alias(f"key_number{i}") for i, k in enumerate(key_sql(self.spec))]
             nth = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1)).cast("int").alias("nth")
             place = [F.input_file_name().alias("path"), F.input_file_block_start().alias("start"), nth]
             with jvm_rewrite.staged(self.spark, table, [tasks.task(p) for p in part]) as read:
-                got = arrow(read.select(*keys, *place, *self._row_id).join(files, "path").drop("path"))
+                got = collect_arrow(read.select(*keys, *place, *self._row_id).join(files, "path").drop("path"))
             file, pos = got["file"].to_numpy().astype(np.int32), np.empty(got.num_rows, np.int32)
             start, nth = got["start"].to_numpy(), got["nth"].to_numpy()
             for path, number in numbers:
@@ -295,14 +284,14 @@ class Locator:
     def locate(self, rows: Table) -> StoredRows:
         """Return the stored rows of a batch's keys.
 
-        A row with another old key, whose number is `was0` …, keeps the id of the row that is stored under that.
+        A row with another old key, whose number is `stored_key_number0` …, keeps the id of the row that is stored under that.
         """
         import numpy as np
 
         paths, (file, pos, *row_ids) = self.index.files, self.index.locate(key_columns(rows))
-        if row_ids and "was0" in rows.column_names:
-            moved = np.flatnonzero(rows["was0"].is_valid().to_numpy())
-            old = self.index.locate([k[moved] for k in key_columns(rows, "was")])[2]
+        if row_ids and "stored_key_number0" in rows.column_names:
+            moved = np.flatnonzero(rows["stored_key_number0"].is_valid().to_numpy())
+            old = self.index.locate([k[moved] for k in key_columns(rows, "stored_key_number")])[2]
             row_ids[0][np.isin(row_ids[0], old)] = -1  # these rows are now under other keys
             row_ids[0][moved] = np.where(old >= 0, old, row_ids[0][moved])
         found = {paths.get(number, f"file {number}"): rows for number, rows in by_file(file, pos) if number >= 0}

@@ -44,7 +44,7 @@ def self_test(lanes: Lanes, table: str, version: int) -> str:
         for op, v in (("I", "a"), ("U", "b"), ("D", "c")):
             ids = [1, 2] if op == "I" else [1] if op == "U" else [2]
             keys = pa.array(ids, pa.int64())
-            rows = pa.table({"op": [op] * len(ids), "key0": keys, "c0": keys, "c1": [v] * len(ids)})
+            rows = pa.table({"op": [op] * len(ids), "key_number0": keys, "c0": keys, "c1": [v] * len(ids)})
             metadata = CommitMetadata(Position(batch=secrets.token_hex(4)), {})
             lane.commit_by_index(read_table_state(lanes.spark, name), rows, metadata)
         row_id = "_row_id" if version >= 3 else "0"

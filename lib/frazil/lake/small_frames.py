@@ -1,4 +1,7 @@
-"""Small DataFrames from Python's values, built in the JVM: from a Python list, executors would start Python processes."""
+"""Small DataFrames from Python's values, and rows of a DataFrame as Arrow.
+
+The JVM builds them: from a Python list, executors would start Python processes.
+"""
 
 from __future__ import annotations
 
@@ -34,3 +37,14 @@ def of_arrow(spark: SparkSession, rows: Table) -> DataFrame:
     from frazil.lake.jvm import arrow_frame
 
     return arrow_frame(spark, rows)
+
+
+def collect_arrow(rows: DataFrame) -> Table:
+    """Collect rows in the driver as an Arrow table."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    if hasattr(rows, "toArrow"):
+        return rows.toArrow()
+    batches = rows._collect_as_arrow()  # Spark 3.5 has no more than this
+    return pa.Table.from_batches(batches) if batches else to_arrow_schema(rows.schema).empty_table()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.sql import identifier, literal
-from frazil.core.time_sql import driver_rows
+from frazil.config.time_sql import driver_rows
 from frazil.dms.storage import is_s3, server_time
 from frazil.errors import FrazilError, many
 from frazil.lake import jvm, jvm_schema

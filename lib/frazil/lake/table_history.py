@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.sql import literal
-from frazil.core.time_sql import driver_rows
+from frazil.config.time_sql import driver_rows
 from frazil.dms.file_names import time_of_name
 from frazil.dms.position import POSITION, Position
 from frazil.lake import jvm

@@ -15,7 +15,7 @@ from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
 from frazil.config.query_engines import name_of, unread, why_not_v3
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
-from frazil.core.time_sql import key_text
+from frazil.config.time_sql import key_text
 from frazil.dms.applied_files import AppliedFiles
 from frazil.dms.position import POSITION, Position
 from frazil.errors import FrazilError
