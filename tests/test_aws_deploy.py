@@ -285,7 +285,7 @@ def test_status_shows_the_newest_runs_by_their_records_and_the_lag_of_the_tables
         s3.put_object(Bucket="work-bucket", Key=f"frazil/prod/runs/r{number}/out.ipynb", Body=b"{}")
         time.sleep(1.1)  # the times of objects have whole seconds
     rows = [{"table": "public.t", "pending": 3, "lag_s": 71.0, "problem": "", "cure": ""}, {"table": "public.u", "pending": 0, "lag_s": 0.0, "problem": "", "cure": ""}]  # fmt: skip
-    monkeypatch.setattr("frazil.flows.lateness.lateness", lambda book: rows)
+    monkeypatch.setattr("frazil.flows.lag.per_table", lambda book: rows)
     frazil("status")
     shown = capsys.readouterr().out.splitlines()
     assert [line for line in shown if line.startswith(("run ", "lag"))] == [

@@ -13,7 +13,7 @@ import pytest
 from frazil.cli import main
 from frazil.config.settings import FullLoadSettings, MaintenanceSettings, OperateSettings
 from frazil.config.spark_session import SessionError
-from frazil.flows import lateness, maintenance
+from frazil.flows import lag, maintenance
 from frazil.flows.plan import plan
 from frazil.lake.table_checks import ClockError
 from frazil.report import runs
@@ -121,9 +121,7 @@ def test_a_snapshot_from_the_future_is_named_and_repaired_without_a_loss(world, 
     before = heads(world)
     run = {t: r.note for t, r in world.merge(lane="rowdelta").items()}
     planned = {r["table"].split(".")[1]: r["decision"] for r in plan(world.book(FullLoadSettings))}
-    checked = {
-        r["table"].split(".")[1]: r["problem"] + r["cure"] for r in lateness.lateness(world.book(OperateSettings))
-    }
+    checked = {r["table"].split(".")[1]: r["problem"] + r["cure"] for r in lag.per_table(world.book(OperateSettings))}
     kept = {t: r.note for t, r in maintained(world, tables=[f"public.{t}" for t in lanes]).items()}
     for said in (run, planned, checked, kept):
         assert all(

@@ -18,7 +18,7 @@ from frazil.cli.commands import main
 from frazil.config import jars
 from frazil.config.settings import ParameterError, Settings, resolve
 from frazil.config.validation import checked
-from frazil.config.warehouse_entries import WarehouseEntries
+from frazil.config.warehouse_model import WarehouseEntries
 from frazil.config.warehouses import Warehouse
 from frazil.lake import pyiceberg_catalog
 from frazil.warehouses.family import family

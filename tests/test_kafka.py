@@ -16,7 +16,7 @@ import pytest
 
 from frazil.cli import check
 from frazil.config.settings import OperateSettings
-from frazil.flows import lateness, quarantine_replay, quarantine_status
+from frazil.flows import lag, quarantine_replay, quarantine_status
 from frazil.lake import jvm, pyiceberg_catalog, quarantine_table
 from helpers import Killed, slow
 from stream_world import KafkaWorld
@@ -423,7 +423,7 @@ def test_expired_messages_are_an_error_and_never_a_gap(new_stream):
     _cut(w, 3)
     result = w.merge()["t"]
     assert result.failed and "messages 0 to 2 of" in result.note and "expired before" in result.note
-    (late,) = lateness.lateness(w.book(OperateSettings))
+    (late,) = lag.per_table(w.book(OperateSettings))
     assert "messages 0 to 2 of" in late["problem"]
     assert w.rows("t") == []
     w.message("load", id=9, v="z").message("insert", id=10, v="y")
@@ -475,9 +475,9 @@ def test_a_topic_per_table(new_stream):
         w.send(_record(table, v="new", operation="update"), topic=topic)
     w.loaded().merged()
     assert (w.rows("t"), w.rows("u")) == ([(1, "new")], [(1, "new")])
-    assert [(r["pending"], r["lag_s"]) for r in lateness.lateness(w.book())] == [(0, 0), (0, 0)]
+    assert [(r["pending"], r["lag_s"]) for r in lag.per_table(w.book())] == [(0, 0), (0, 0)]
     w.message("delete", id=1)
-    assert [r["pending"] for r in lateness.lateness(w.book())] == [1, 1]
+    assert [r["pending"] for r in lag.per_table(w.book())] == [1, 1]
 
 
 def _mapped(w: KafkaWorld, **topics: str) -> dict:
@@ -500,7 +500,7 @@ def test_a_gap_in_one_topic_stops_only_tables_that_are_mapped_to_it(new_stream):
         w.send(_record("t"), topic=0)
     w.send(_record("u"), topic=1)
     _cut(w, 2)
-    assert [(r["pending"], bool(r["problem"])) for r in lateness.lateness(w.book(**given))] == [(None, True), (2, False), (None, True)]  # fmt: skip
+    assert [(r["pending"], bool(r["problem"])) for r in lag.per_table(w.book(**given))] == [(None, True), (2, False), (None, True)]  # fmt: skip
     results = w.merge(**given)
     assert "messages 0 to 1 of" in results["t"].note and "messages 0 to 1 of" in results["v"].note  # v: nothing tells
     assert (results["u"].status, w.rows("u"), w.rows("t")) == ("merged", [(1, "a")], [])

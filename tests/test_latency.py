@@ -15,7 +15,7 @@ from frazil.config.settings import LatencySettings
 from frazil.dms.listing import DmsObject
 from frazil.engine import collapsed_batch, small_batch
 from frazil.engine.collapsed_batch import Ages
-from frazil.flows import lateness, ledger
+from frazil.flows import lag, ledger
 from frazil.lake import jvm
 from frazil.report import chart_captions, lake_charts, latency_charts
 from frazil.report.advice import Observed, Setting, fit
@@ -294,10 +294,10 @@ def test_a_second_engine_tells_when_it_saw_each_commit_and_what_is_not_measured_
     first, second = ledger.commits(book).orderBy("committed_ms").collect()
     assert first.visible_ms is None
     assert 0 <= second.visible_ms - second.committed_ms < 20_000
-    (now,) = lateness.fresh_now(book, Analysis(ledger.commits(book)))
+    (now,) = lag.fresh_now(book, Analysis(ledger.commits(book)))
     assert (now["state"], now["pending_files"]) == ("fresh", 0)
     world.changes("t", D(1), name=FILE3)
-    (now,) = lateness.fresh_now(book, Analysis(ledger.commits(book)))
+    (now,) = lag.fresh_now(book, Analysis(ledger.commits(book)))
     assert (now["state"], now["pending_files"]) == ("late", 1)
     assert chart_captions.fresh_now([now]).startswith("Not fresh: 1 of 1 tables")
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from frazil.config.settings import MaintenanceSettings
-from frazil.flows import lateness, maintenance
+from frazil.flows import lag, maintenance
 from helpers import FILE1, LOAD1, ONE_COMMIT, World, csv_field, spec_of
 from lake_reader import lake_rows, lake_table
 
@@ -122,7 +122,7 @@ def test_any_warehouse_and_any_partition_is_written_in_both_lanes(spark, tmp_pat
             assert lake_table(lake, f"odd.{table}").current_snapshot().summary["frazil.lane"] == lane
     expected = [*[(i, p, "rowdelta2") for i, p in enumerate(values)], (4, values[0], "old")]
     assert [lake_rows(lake, f"odd.{t}") for t in tables] == [expected] * 2
-    assert not [r["problem"] for r in lateness.lateness(world.book()) if r["problem"] or r["pending"]]
+    assert not [r["problem"] for r in lag.per_table(world.book()) if r["problem"] or r["pending"]]
     for file in tmp_path.rglob("*"):
         os.utime(file, (0, 0))  # all are old enough to be orphans
     results = maintenance.run(world.book(MaintenanceSettings, dry_run=False, target_file_mb=256))

@@ -5,7 +5,7 @@ import yaml
 
 from frazil.cli import main
 from frazil.config.settings import FullLoadSettings, MaintenanceSettings, OperateSettings
-from frazil.flows import lateness, maintenance
+from frazil.flows import lag, maintenance
 from frazil.flows.plan import plan
 from frazil.report import runs
 from helpers import FILE1, FILE2, FILE3, D, I, U
@@ -21,7 +21,7 @@ def planned(world) -> dict[str, str]:
 
 def checked(world) -> dict[str, str]:
     return {
-        r["table"].split(".")[1]: f"{r['problem']}; {r['cure']}" for r in lateness.lateness(world.book(OperateSettings))
+        r["table"].split(".")[1]: f"{r['problem']}; {r['cure']}" for r in lag.per_table(world.book(OperateSettings))
     }
 
 

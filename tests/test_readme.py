@@ -28,9 +28,9 @@ from frazil.config.columns import TYPES, UNREPRESENTABLE  # noqa: E402
 from frazil.config.lake_types import lake_type  # noqa: E402
 from frazil.config.query_engines import ENGINES  # noqa: E402
 from frazil.config.spec import Column, TableSpec, load_specs  # noqa: E402
-from frazil.config.spec_entries import ColumnEntries, TableEntries  # noqa: E402
+from frazil.config.spec_model import ColumnEntries, TableEntries  # noqa: E402
 from frazil.config.validation import Entries, flow  # noqa: E402
-from frazil.config.warehouse_entries import WarehouseEntries  # noqa: E402
+from frazil.config.warehouse_model import WarehouseEntries  # noqa: E402
 from frazil.dms.endpoint import read_endpoint  # noqa: E402
 from frazil.dms.mappings import read_mappings  # noqa: E402
 from frazil.flows.source_catalog import DMS_TYPES  # noqa: E402

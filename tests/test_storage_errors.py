@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from frazil.config.settings import FullLoadSettings, OperateSettings
-from frazil.flows import lateness
+from frazil.flows import lag
 from frazil.flows.plan import plan
 from frazil.lake import jvm, row_delta
 from helpers import FILE2, I, U, slow
@@ -46,7 +46,7 @@ def test_damaged_metadata_are_named_with_the_newest_that_can_be_read(world, lane
     assert done["fine"].status == "merged"
     planned = {r["table"].split(".")[1]: r["decision"] for r in plan(world.book(FullLoadSettings))}
     checked = {
-        r["table"].split(".")[1]: f"{r['problem']} {r['cure']}" for r in lateness.lateness(world.book(OperateSettings))
+        r["table"].split(".")[1]: f"{r['problem']} {r['cure']}" for r in lag.per_table(world.book(OperateSettings))
     }
     for said in ({t: r.note for t, r in done.items()}, planned, checked):
         for table, file in broken.items():

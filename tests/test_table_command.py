@@ -9,7 +9,7 @@ import pytest
 from frazil.cli import run
 from frazil.cli.commands import main
 from frazil.config.settings import LatencySettings, OperateSettings
-from frazil.flows import lateness, ledger, pending_work
+from frazil.flows import lag, ledger, pending_work
 from frazil.flows.plan import plan
 from frazil.report import runs
 from frazil.report.latency import Analysis
@@ -52,7 +52,7 @@ def test_a_paused_table_stays_as_it_is_until_it_is_resumed(two, capsys):
 
 def test_a_paused_table_is_not_late_and_is_named(two, capsys, monkeypatch):
     main(["table", "pause", "public.a", "--env", "w"])
-    rows = {r["table"]: r for r in lateness.lateness(two.book(OperateSettings))}
+    rows = {r["table"]: r for r in lag.per_table(two.book(OperateSettings))}
     assert rows["public.a"]["pending"] is None and rows["public.a"]["paused"].startswith("since 20")
     assert rows["public.b"]["pending"] == 1
     capsys.readouterr()
@@ -64,7 +64,7 @@ def test_a_paused_table_is_not_late_and_is_named(two, capsys, monkeypatch):
     assert {b.split(":")[0] for b in facts["breaches"]} & {"public.a", "public.b"} == {"public.b"}
 
     book = two.book(LatencySettings)
-    assert {r["table"]: r["state"] for r in lateness.fresh_now(book, Analysis(ledger.commits(book, 0)))} == {
+    assert {r["table"]: r["state"] for r in lag.fresh_now(book, Analysis(ledger.commits(book, 0)))} == {
         "public.a": "paused",
         "public.b": "late",
     }

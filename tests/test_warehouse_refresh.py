@@ -10,7 +10,7 @@ import pytest
 from fake_driver import SERVERS, FakeServer
 from frazil.config.settings import ParameterError
 from frazil.config.validation import checked
-from frazil.config.warehouse_entries import WarehouseEntries
+from frazil.config.warehouse_model import WarehouseEntries
 from frazil.config.warehouses import Warehouse
 from frazil.warehouses.family import LakeTable
 from frazil.warehouses.refresh import Refresher, State

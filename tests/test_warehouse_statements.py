@@ -4,7 +4,7 @@ import pytest
 
 from frazil.config.settings import ParameterError, Settings
 from frazil.config.validation import checked
-from frazil.config.warehouse_entries import ENGINES, WarehouseEntries
+from frazil.config.warehouse_model import ENGINES, WarehouseEntries
 from frazil.config.warehouses import Warehouse
 from frazil.errors import FrazilError
 from frazil.warehouses import apply

@@ -26,7 +26,7 @@ from frazil.config.environment_file import find_params
 from frazil.config.settings import resolve
 from frazil.config.spec import TableSpec, load_specs
 from frazil.errors import FrazilError
-from frazil.flows.lateness import lateness
+from frazil.flows import lag
 from frazil.flows.workbook import Workbook, print_line
 from frazil.report.notebook_output import Grid, read_record
 from frazil_demo import engines, shop
@@ -144,7 +144,7 @@ def _seen_by_pyiceberg():
 def _wait_until_fresh(demo: Demo, merging: Future) -> float:
     """Wait until the merge notebook has applied everything that lay there; return the time (epoch seconds)."""
     book = Workbook(resolve("latency", {"env": "demo"}).settings, lambda text: None)
-    while any(row["pending"] for row in lateness(book)):
+    while any(row["pending"] for row in lag.per_table(book)):
         if merging.done():
             merging.result()  # raises what ended it
         time.sleep(0.5)

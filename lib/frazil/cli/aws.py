@@ -223,11 +223,11 @@ def _status(deployment: Deployment, options: argparse.Namespace) -> int:
 
 def _lag(env: str) -> list[str]:
     """Return lines about what waits in the source after the tables' positions."""
-    from frazil.flows.lateness import lateness
+    from frazil.flows import lag
     from frazil.flows.workbook import Workbook
 
     try:
-        rows = lateness(Workbook(resolve("operate", {"env": env}).settings, lambda text: None))
+        rows = lag.per_table(Workbook(resolve("operate", {"env": env}).settings, lambda text: None))
     except FrazilError as e:
         return [f"lag: unknown: {e.problem}"]
     late = [r for r in rows if r["pending"]]

@@ -13,7 +13,7 @@ from frazil.cli import monitor
 from frazil.cli.hooks import call_hooks, end_trouble
 from frazil.config.settings import OperateSettings, ParameterError, resolve
 from frazil.errors import FrazilError, many, nearest
-from frazil.flows import lateness, pending_work, quarantine_status, served
+from frazil.flows import lag, pending_work, quarantine_status, served
 from frazil.flows.workbook import Workbook
 from frazil.report import runs
 from frazil.report.chart_style import span
@@ -48,11 +48,11 @@ def main(options: argparse.Namespace) -> int:
 
 
 def look(operate: OperateSettings) -> tuple[list[str], list[dict[str, Any]]]:
-    """Return one line per breached limit, and the rows of `lateness` that they are of; no rows if the lake cannot be read."""
+    """Return one line per breached limit, and the rows of `lag.per_table` that they are of; no rows if the lake cannot be read."""
     book = Workbook(operate, lambda text: None)
     limits, rows, unread = _limits(book, operate), [], []
     try:
-        rows = lateness.lateness(book)
+        rows = lag.per_table(book)
     except FrazilError as e:
         unread = [_line("lake", e.problem, e.cure)]
     found = [

@@ -26,7 +26,7 @@ from frazil.report import lineage, metrics, runs
 from frazil.report.lineage import Place, Written
 
 Look = Callable[[], tuple[list[str], list[dict[str, Any]]]]
-"""Gives the breaches and the rows of `lateness`."""
+"""Gives the breaches and the rows of `lag.per_table`."""
 
 
 def _tried(what: str, action: Callable[[], Any], quiet: bool = False) -> Any:

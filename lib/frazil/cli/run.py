@@ -32,7 +32,7 @@ from frazil.config.processes import host
 from frazil.config.settings import NOTEBOOKS, CdcMergeSettings, OperateSettings, ParameterError, Settings, resolve
 from frazil.dms.stream_source import UnreachableError
 from frazil.errors import FrazilError, many, nearest
-from frazil.flows import lateness, pending_work, quarantine_status
+from frazil.flows import lag, pending_work, quarantine_status
 from frazil.flows.workbook import Workbook
 from frazil.report import runs
 from frazil.report.notebook_output import read_record
@@ -102,7 +102,7 @@ def _outcome(
             facts["unreadable"] = (
                 quarantine_status.newly_unreadable(settings, began) if settings.on_unreadable == "quarantine" else ""
             )
-            facts["worst_lag_s"] = lateness.worst_latency(settings, began) if facts.get("rows") else None
+            facts["worst_lag_s"] = lag.worst_latency(settings, began) if facts.get("rows") else None
         if facts["outcome"] == "nothing to do":
             facts["waiting"] = quarantine_status.still_waiting(book)
     return facts

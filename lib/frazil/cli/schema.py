@@ -46,9 +46,9 @@ def write(params: Path) -> None:
 def text(document: str) -> str:
     """Return the schema of a document as JSON."""
     from frazil.config.parameter_models import environment_model
-    from frazil.config.spec_entries import TableEntries
+    from frazil.config.spec_model import TableEntries
     from frazil.config.validation import json_schema
-    from frazil.dms.endpoint_entries import EndpointDocument
+    from frazil.dms.endpoint_model import EndpointDocument
 
     environment = environment_model(SECTIONS)
     model = {"spec": TableEntries, "environment": environment, "endpoint": EndpointDocument}[document]

@@ -43,7 +43,7 @@ class SpecError(FrazilError):
 
 @dataclass(frozen=True)
 class Column:
-    """A source column; `spec_entries.ColumnEntries` describes its entries."""
+    """A source column; `spec_model.ColumnEntries` describes its entries."""
 
     name: str
     type: str
@@ -131,7 +131,7 @@ def _is_wider(column: Column) -> bool:
 
 @dataclass(frozen=True)
 class PastLayout:
-    """The fields of headerless files up to and including `until` (`spec_entries.LayoutEntries` describes them)."""
+    """The fields of headerless files up to and including `until` (`spec_model.LayoutEntries` describes them)."""
 
     until: str
     columns: tuple[str, ...] = ()

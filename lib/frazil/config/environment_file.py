@@ -49,7 +49,7 @@ RENAMED = {
 """Earlier names of parameters, by section, and their present names. Both are read; an earlier one gives a warning."""
 
 WAREHOUSES = "warehouses"
-"""The section with the readers of the tables; see `config.warehouse_entries`."""
+"""The section with the readers of the tables; see `config.warehouse_model`."""
 
 
 def find_params() -> Path:

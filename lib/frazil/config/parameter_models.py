@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, get_type_hints
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, WithJsonSchema, create_model
 
 from frazil.config import redaction
-from frazil.config.spec_entries import ChangesEntries
+from frazil.config.spec_model import ChangesEntries
 from frazil.config.validation import Entries, Flag, Number, Real, Text, as_text
-from frazil.config.warehouse_entries import WarehouseEntries
+from frazil.config.warehouse_model import WarehouseEntries
 
 
 class Parameters(Entries):

@@ -16,7 +16,7 @@ ON_BAD_ROWS = ("stop", "quarantine")
 
 @dataclass(frozen=True)
 class SchemaPolicy:
-    """What happens when columns change (`spec_entries.ChangesEntries` describes them). Empty: not set."""
+    """What happens when columns change (`spec_model.ChangesEntries` describes them). Empty: not set."""
 
     new: str = ""
     gone: str = ""

@@ -139,7 +139,7 @@ def rename_cure(name: str, spec: TableSpec) -> str:
 
 def parse_spec(raw: dict, where: str = "<memory>") -> TableSpec:
     """Check one spec as read from YAML and return it; every error names the file, the entry and the cure."""
-    from frazil.config.spec_entries import TableEntries
+    from frazil.config.spec_model import TableEntries
     from frazil.config.validation import checked
 
     table = checked(TableEntries, raw, where, SpecError)

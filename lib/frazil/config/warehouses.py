@@ -11,7 +11,7 @@ import yaml
 from frazil.config.environment_file import find_params
 from frazil.config.settings import ParameterError, Settings
 from frazil.config.validation import checked
-from frazil.config.warehouse_entries import WarehouseEntries
+from frazil.config.warehouse_model import WarehouseEntries
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from frazil.dms.file_names import LOAD
+from frazil.dms.file_order import FilePlace
 
 if TYPE_CHECKING:
     from frazil.dms.listing import DmsObject
@@ -31,9 +32,6 @@ MOST_AWAITED = 200
 """Maximum number of recorded names of files that were listed but not applied yet."""
 FILES, AWAITED, SEEN = "frazil.files", "frazil.awaited", "frazil.seen"
 """The properties: the record; names of files listed but not applied yet; the segment with newer ETags of unchanged files."""
-
-FilePlace = tuple[str, int]
-"""A file's place in the order: its name, or the name after which it was applied, with its turn after that name."""
 
 
 class AppliedFile(NamedTuple):

@@ -15,7 +15,7 @@ from frazil.dms.aws_json import EndpointError, read_endpoint_document
 from frazil.dms.mappings import Mappings
 
 if TYPE_CHECKING:
-    from frazil.dms.endpoint_entries import S3Settings
+    from frazil.dms.endpoint_model import S3Settings
 
 
 OPERATIONS = ("I", "U", "D")
@@ -72,7 +72,7 @@ class DatePartition:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """The S3 target's settings that affect its files; `endpoint_entries.S3Settings` describes them under DMS's names."""
+    """The S3 target's settings that affect its files; `endpoint_model.S3Settings` describes them under DMS's names."""
 
     null_value: str | None = None  # None: not set, which only Parquet allows
     delimiter: str = ","
@@ -153,7 +153,7 @@ def read_endpoint(path: Path) -> Endpoint:
 def endpoint_from(settings: Mapping[str, Any], own: Mapping[str, Any], where: str) -> Endpoint:
     """Return the endpoint that `S3Settings` and `FrazilSettings` describe."""
     from frazil.config.validation import checked
-    from frazil.dms.endpoint_entries import FrazilSettings, S3Settings
+    from frazil.dms.endpoint_model import FrazilSettings, S3Settings
 
     s = checked(S3Settings, dict(settings), where, EndpointError)
     stated = {**dict(s), **dict(checked(FrazilSettings, dict(own), f"{where}: FrazilSettings", EndpointError))}

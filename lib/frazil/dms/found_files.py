@@ -16,6 +16,7 @@ from frazil.dms.endpoint import DatePartition, Endpoint
 from frazil.dms.file_columns import first_and_last, first_rows, footer, metadata, rows_of_text
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.file_names import LOAD, is_data, states_a_time
+from frazil.dms.file_order import in_order
 from frazil.dms.listing import CONTROL, DmsObject, TableObjects, classified
 from frazil.dms.settings_check import FIELD_DELIMITERS, read_rows, unpacked
 from frazil.dms.storage import PAGE, decoded, each_of, is_s3, location, walk
@@ -83,7 +84,7 @@ class Found:
                 by_table["/".join(parts[:2])].append(e)
         for folder, there in by_table.items():
             self.tables[folder.replace("/", ".", 1)] = classified(f"{self.root}/{folder}", there)
-        self.shared = tuple(sorted(shared, key=lambda o: o.name))
+        self.shared = tuple(in_order(shared))
 
 
 def find(path: str, seconds: float = math.inf) -> Found:

@@ -18,6 +18,7 @@ from pathlib import Path
 from frazil.config.spec import TableSpec
 from frazil.dms.endpoint import DatePartition
 from frazil.dms.file_names import CHANGES, LOAD, SHARED, is_data, name_at, states_a_time, time_of_name
+from frazil.dms.file_order import in_order
 from frazil.dms.storage import DmsObject, ListingFilter, is_s3, location, walk
 from frazil.errors import FrazilError, nearest
 
@@ -195,7 +196,7 @@ def with_transactions(
     after = name_at(time_of_name(begin.start), begin.last) if begin and SHARED.match(begin.last) else ""
     entries = walk(f"{location(root)}/{cdc_path}", start_after=after, listing_filter=recorded or ListingFilter())
     found = list(_require_data(entries, cdc_path))
-    changes = (*objects.changes, *sorted((o for o in found if o.is_shared), key=lambda o: o.name))
+    changes = (*objects.changes, *in_order(o for o in found if o.is_shared))
     return replace(objects, changes=changes, foreign=(*objects.foreign, *(o.path for o in found if not o.is_shared)))
 
 

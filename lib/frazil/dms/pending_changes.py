@@ -1,24 +1,16 @@
-"""Decides which files of a listing are pending, and which stop the table: late, changed, missing, or from the future.
-
-A late file was never applied, though its name is before the position. Commit times show whether DMS wrote it late.
-"""
+"""Decides which files of a listing are pending, and which stop the table: late, changed, missing, or from the future."""
 
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from frazil.config.sql import literal
-from frazil.core.csv import read_records
-from frazil.dms.applied_files import AppliedFile, AppliedFiles, FilePlace, is_same, key_of
-from frazil.dms.endpoint import Endpoint, SourceTable
-from frazil.dms.file_checks import refused_if_damaged
-from frazil.dms.file_columns import file_layout, footer, has_header
-from frazil.dms.file_layout import CHANGE_PHASE
+from frazil.dms.applied_files import AppliedFile, AppliedFiles, is_same, key_of
 from frazil.dms.file_names import digits_of, latest_possible
+from frazil.dms.file_order import FilePlace
+from frazil.dms.late_files import is_late, refuse_late
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import (
     POSITION,
@@ -31,69 +23,7 @@ from frazil.dms.position import (
     named,
     require_there,
 )
-from frazil.dms.storage import chunks, random_access
-from frazil.errors import FrazilError, many
-
-
-class LateFilesError(PositionError):
-    """Change files have names before the position but were never applied."""
-
-
-def refuse_late(late: Sequence[DmsObject], position: Position, source: str, why: str) -> None:
-    """Raise LateFilesError; `why` is the result of `clock_went_back`, if it is known."""
-    count = f" and {len(late) - 1} more" if late[1:] else ""
-    raise LateFilesError(
-        f"{source}: {late[0].path}{count} arrived late: changes up to {position.last} are already applied{why and f'. {why}'}",
-        f"if the file arrived late, {REPLAY}: all changes are applied in the order of their names, and none is lost; if DMS's clock went back, "
-        "run 02_cdc_merge with late_files=after: the file is applied after the last batch, and its older values overwrite newer ones; "
-        "if the file repeats applied changes, move it away",
-    )
-
-
-def clock_went_back(late: Sequence[DmsObject], newest: DmsObject | None, table: SourceTable) -> tuple[bool, str] | None:
-    """Return whether DMS wrote the files after the `newest` applied one, by commit times, and why; None if unknown."""
-    try:
-        then = commit_times(newest, table) if newest else None
-        times = [t for o in late if (t := commit_times(o, table))] if then else []
-    except (FrazilError, OSError, ValueError, EOFError, zlib.error):
-        return None
-    if not times or len(times) < len(late):
-        return None
-    first = min(t[0] for t in times)
-    after = first >= then[1]
-    return after, (
-        f"Its first change was committed at {first}, the last one of {newest.name} at {then[1]}: "
-        f"{'so DMS wrote it later, and its clock went back' if after else 'so the file arrived late'}"
-    )
-
-
-def commit_times(file: DmsObject, table: SourceTable) -> tuple[str, str] | None:
-    """Return the first and the last commit time in a change file, as DMS wrote them; None if it has none."""
-    if file.is_parquet:
-        return _times_of_parquet(file, table.endpoint)
-    roles = file_layout(table, CHANGE_PHASE, file)
-    if "ts" not in roles:
-        return None
-    place, found = roles.index("ts"), []
-    dialect = replace(table.endpoint.dialect, header=has_header(file, table.endpoint))
-    with closing(chunks(file.path)) as pieces:
-        for records in read_records(pieces, len(roles), dialect, file.path):
-            texts = records.fields.column(place).to_pylist()
-            times = [text.replace("T", " ") for text in texts if text and text[0].isdigit()]
-            found += [min(times), max(times)] if times else []
-    return (min(found), max(found)) if found else None
-
-
-def _times_of_parquet(file: DmsObject, endpoint: Endpoint) -> tuple[str, str] | None:
-    import pyarrow.parquet as pq
-
-    name = endpoint.timestamp_column
-    if name not in footer(file).names:
-        return None
-    with refused_if_damaged(file.path):
-        column = pq.read_table(random_access(file.path), columns=[name])[name]
-    times = sorted(str(t).replace("T", " ") for t in column.to_pylist() if t is not None)
-    return (times[0], times[-1]) if times else None
+from frazil.errors import many
 
 
 @dataclass(frozen=True)
@@ -140,25 +70,12 @@ def classify(files: Sequence[DmsObject], position: Position, record: AppliedFile
         elif o.name == position.last:
             if o.etag != position.last_etag:
                 found.changed.append((o, None, False))
-        elif o.name not in position.recent and _is_late(o, position, record):
+        elif o.name not in position.recent and is_late(o, position, record):
             found.late.append(o)
     found.pending = [o for _, o in sorted(pending, key=lambda entry: entry[0])]
     latest = latest_possible(now)
     found.in_future = [o for o in found.pending if digits_of(o.name) > latest]
     return found
-
-
-def _is_late(o: DmsObject, position: Position, record: AppliedFiles) -> bool:
-    """Return whether a file with a name before the position was never applied.
-
-    A complete record decides. Otherwise a file is late if it arrived after the last batch, or if its name is in the
-    position's look-back window.
-    """
-    if record.complete:
-        return True
-    if record.modified and o.landed > record.modified:
-        return True
-    return bool(position.recent) and position.look_from <= o.name
 
 
 def _compare_with_record(o: DmsObject, known: AppliedFile, record: AppliedFiles, found: ClassifiedFiles) -> None:
@@ -186,7 +103,7 @@ def require_applicable(
     Raise PositionError for a late file, for one that was written again after it was applied, and for names in the
     future. Raise it also if a file is gone that was listed or that a replay needs. `late` and `without` are the
     parameters `late_files` and `go_on_without`. With `late` = `after`, late files are pending and come first. The
-    exception is if `judge`, which is `pending_changes.clock_went_back`, finds that they only arrived late.
+    exception is if `judge`, which is `late_files.clock_went_back`, finds that they only arrived late.
     """
     found = classify(objects.changes, state.position, state.record, time.time())
     _require_last_not_in_future(found, objects, state)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from frazil.dms.applied_files import AppliedFiles
 from frazil.dms.file_names import is_change_file, name_at, time_of_name
+from frazil.dms.file_order import places
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.stream_source import ARRIVED
 from frazil.errors import FrazilError, many
-
-if TYPE_CHECKING:
-    from frazil.dms.applied_files import FilePlace
 
 POSITION = "frazil.position"
 """The table property with the position."""
@@ -272,15 +270,6 @@ def _recent(last: str, names: set[str]) -> tuple[str, ...]:
     """Return the names within the look-back window before `last`, in order."""
     since = time_of_name(last) - LOOK_BACK
     return tuple(sorted(n for n in names if time_of_name(n) >= since)[-MAX_RECENT:])
-
-
-def places(position: Position, applied: Sequence[DmsObject]) -> dict[str, FilePlace]:
-    """Return {name: place} of files applied in this order: after the last one, or with a turn after a later name."""
-    last, turn, found = position.last, position.turn, {}
-    for o in applied:
-        last, turn = (o.name, 0) if o.name > last else (last, turn + 1)
-        found[o.name] = (last, turn)
-    return found
 
 
 def after_changes(position: Position, applied: list[DmsObject], batch: str) -> Position:

@@ -15,7 +15,7 @@ from frazil.config.sql import identifier, literal
 from frazil.config.time_sql import from_micros
 from frazil.core.bad_rows import OPERATIONS, SHOWN, BadRows
 from frazil.core.changes import Changes
-from frazil.core.types import masked
+from frazil.core.masks import masked
 from frazil.engine.read_files import FileToRead, PartitionRead
 from frazil.lake.small_frames import of_arrow
 

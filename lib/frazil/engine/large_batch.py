@@ -15,6 +15,7 @@ from frazil.config.spec import TableSpec
 from frazil.core.changes import Changes
 from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE
+from frazil.dms.file_order import in_order
 from frazil.dms.listing import DmsObject
 from frazil.engine.collapsed_batch import Collapsed, Tally, Wanted, bounds, every_of
 from frazil.engine.kept_batch import (
@@ -51,10 +52,10 @@ def collapse_files(spark: SparkSession, table: SourceTable, files: Sequence[DmsO
 
     Spark keeps the frame. Raises FrazilError for a file that cannot be read.
     """
-    in_order = sorted(files, key=lambda f: f.name)
-    planned, read = plan_files(table, in_order, CHANGE_PHASE)
+    ordered = in_order(files)
+    planned, read = plan_files(table, ordered, CHANGE_PHASE)
     size, cores, most_bad = sum(f.size for f in files), spark.sparkContext.defaultParallelism, wanted.most_bad
-    groups = groups_of(planned, [f.size for f in in_order], cores, LEAST_GROUP)
+    groups = groups_of(planned, [f.size for f in ordered], cores, LEAST_GROUP)
     partitions = max(cores, size // BUCKET_BYTES)
     every, buckets = every_of(size), bucket_of_each_partition(partitions)
 

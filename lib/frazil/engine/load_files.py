@@ -16,6 +16,7 @@ from frazil.config.time_sql import from_micros, micros_type
 from frazil.core.bad_rows import SHOWN
 from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
+from frazil.dms.file_order import in_order
 from frazil.dms.listing import DmsObject
 from frazil.engine.collapsed_batch import Tally, as_micros, every_of
 from frazil.engine.read_files import FileToRead, ReadPlan, plan_files, read_changes
@@ -62,7 +63,7 @@ def write_data_files(spark: SparkSession, table: JavaTable, given: FilesToWrite)
 
     Raises FrazilError for a file that cannot be read; the error names it.
     """
-    files = sorted(given.files, key=lambda f: f.name) if given.phase == CHANGE_PHASE else given.files
+    files = in_order(given.files) if given.phase == CHANGE_PHASE else given.files
     planned, read = plan_files(given.source, files, given.phase)
     size = sum(f.size for f in files)
     write = write_plan(spark, table, given.most_bad, every_of(size))

@@ -19,9 +19,10 @@ from frazil.core.changes import Changes, type_columns, type_records
 from frazil.core.csv import BLOCK, Dialect, Records, fields_of_lines, read_records, rows_by_table
 from frazil.core.field_meaning import FieldRules
 from frazil.core.field_roles import TABLE
-from frazil.core.parquet import with_valid_texts
+from frazil.core.masks import masked
+from frazil.core.parquet_values import with_valid_texts
 from frazil.core.rows_of_table import table_named
-from frazil.core.types import masked, type_texts
+from frazil.core.types import type_texts
 from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_checks import refused_if_damaged
 from frazil.dms.file_columns import file_layout, footer, has_header, require_comparable

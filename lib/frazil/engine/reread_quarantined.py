@@ -27,9 +27,9 @@ from frazil.core.changes import Changes, no_changes, type_records
 from frazil.core.csv import Dialect, records_of_lines
 from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS
 from frazil.core.key_changes import moves
+from frazil.core.masks import masked
 from frazil.core.messages import columns_of, gather, type_columns, with_bytes
 from frazil.core.rows_of_table import table_named
-from frazil.core.types import masked
 from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_layout import shared_layout, stated_layout
 from frazil.dms.listing import DmsObject

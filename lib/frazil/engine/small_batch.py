@@ -13,6 +13,7 @@ from frazil.core.latest_per_key import key_numbers, latest_per_key, net_rows, tr
 from frazil.core.partial_rows import fill
 from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE
+from frazil.dms.file_order import in_order
 from frazil.dms.listing import DmsObject
 from frazil.engine.collapsed_batch import PLACE, Collapsed, Tally, Wanted, bounds, lake_columns, with_stored_keys
 from frazil.engine.read_files import plan_files, read_changes
@@ -41,7 +42,7 @@ def collapse_files(table: SourceTable, files: Sequence[DmsObject], wanted: Wante
 
     Raises FrazilError for a file that cannot be read.
     """
-    planned, read = plan_files(table, sorted(files, key=lambda f: f.name), CHANGE_PHASE)
+    planned, read = plan_files(table, in_order(files), CHANGE_PHASE)
     spec, tally = table.spec, Tally(wanted.most_bad)
     parts = ((changes, f.order, f.written_at_s) for f in planned for changes in read_changes(f, read))
     changes = numbered(parts, spec, tally)

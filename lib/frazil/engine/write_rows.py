@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.lake_types import OPERATION_COLUMNS
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN
-from frazil.core.types import masked
+from frazil.core.masks import masked
 from frazil.engine.collapsed_batch import Tally
 from frazil.engine.read_files import FileToRead, ReadPlan, read_changes
 

@@ -18,7 +18,7 @@ from frazil.config.lake_types import lake_type
 from frazil.config.paths import readable
 from frazil.config.spec import TableSpec
 from frazil.config.timestamps import clock
-from frazil.core.types import java_real
+from frazil.core.masks import java_real
 from frazil.dms.file_columns import first_alike
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject

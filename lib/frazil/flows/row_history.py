@@ -10,6 +10,7 @@ from frazil.config.sql import identifier, literal
 from frazil.config.time_sql import key_text
 from frazil.config.timestamps import clock
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
+from frazil.dms.file_order import in_order
 from frazil.dms.listing import DmsObject
 from frazil.dms.position import Position
 from frazil.engine.read_files import FoundRow, plan_files, rows_of_key, typed_key
@@ -213,4 +214,4 @@ def _files_of(
             f"{spec.source}: the files of snapshot {made.id} hold {size:,.0f} MB",
             "search these files for the key by another tool",
         )
-    return sorted(files, key=lambda f: f.name), LOAD_PHASE if made.kind == "load" else CHANGE_PHASE
+    return in_order(files), LOAD_PHASE if made.kind == "load" else CHANGE_PHASE

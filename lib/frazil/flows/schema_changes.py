@@ -13,7 +13,7 @@ from frazil.dms.file_columns import Shape, first_and_last, footer, has_only_othe
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import POSITION, Position
-from frazil.flows.control_schema import Difference, Event, events, is_whole, names_in_messages, shape_of
+from frazil.flows.control_record_changes import Difference, Event, events, is_whole, names_in_messages, shape_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm_schema, schema_evolution, tables
 from frazil.lake.retry import may_try_again, until_committed

@@ -29,7 +29,7 @@ from frazil.errors import FrazilError
 from frazil.flows import quarantine, stream_load
 from frazil.flows.apply import Batch, apply_batch
 from frazil.flows.continuous import LONGEST_PAUSE_S, asleep, show
-from frazil.flows.control_schema import require_one_meaning
+from frazil.flows.control_record_changes import require_one_meaning
 from frazil.flows.new_tables import handle_new_tables
 from frazil.flows.schema_changes import FromStream, follow
 from frazil.flows.stream_check import begin_of, only_topic

@@ -47,7 +47,7 @@ def look(book: Workbook) -> list[dict]:
 def findings(book: Workbook) -> list[dict]:
     """Return what the endpoint's stream settings will lose, one row per finding."""
     from frazil.config.validation import checked
-    from frazil.dms.endpoint_entries import StreamSettings
+    from frazil.dms.endpoint_model import StreamSettings
 
     path = book.settings.path("endpoint")
     stated = checked(StreamSettings, stream_settings(path)[0], str(path), EndpointError)

@@ -27,9 +27,10 @@ from frazil.config.time_sql import driver_rows
 from frazil.config.warehouses import declared
 from frazil.dms.aws_json import read_task_settings
 from frazil.dms.endpoint import Endpoint, SourceTable, read_endpoint
+from frazil.dms.late_files import clock_went_back
 from frazil.dms.listing import Begin, DmsObject, Recorded, TableObjects, Watch, list_table, with_transactions
 from frazil.dms.mappings import Mappings, read_mappings, same_place, with_origins
-from frazil.dms.pending_changes import clock_went_back, require_applicable
+from frazil.dms.pending_changes import require_applicable
 from frazil.dms.storage import endpoint_url, is_s3
 from frazil.dms.stream_source import Stream, StreamError
 from frazil.errors import FrazilError, SafeFormatter, many, nearest, safe

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from frazil.config.sql import literal
 from frazil.dms.applied_files import AWAITED, FILES, MOST_AWAITED, SEEN, AppliedFile, AppliedFiles, key_of
+from frazil.dms.file_order import places
 from frazil.dms.listing import DmsObject, TableObjects
-from frazil.dms.position import POSITION, Position, PositionError, places
+from frazil.dms.position import POSITION, Position, PositionError
 from frazil.lake import jvm, jvm_files
 from frazil.lake.jvm import TAG
 

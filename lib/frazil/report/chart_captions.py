@@ -27,7 +27,7 @@ WHY = {
 
 
 def fresh_now(rows: list[dict[str, Any]]) -> str:
-    """Return, from `lateness.fresh_now`, whether anything waits."""
+    """Return, from `lag.fresh_now`, whether anything waits."""
     known = [r for r in rows if r.get("pending_files") is not None]
     late = sorted((r for r in known if r["pending_files"]), key=lambda r: -(r["waiting_s"] or 0))
     unknown = f" Of {len(rows) - len(known)} tables it is not known." if len(known) < len(rows) else ""

@@ -59,7 +59,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """The state of an environment: `tables` by `flows.lateness`, runs as `runs.read` returns them, newest first.
+    """The state of an environment: `tables` by `flows.lag`, runs as `runs.read` returns them, newest first.
 
     `sizes` has the numbers of files, records and snapshots of each table, and `waiting` those of quarantined rows.
     """

@@ -35,7 +35,7 @@ def worst_latency(settings: Settings, since: float) -> float | None:
         return None
 
 
-def lateness(book: Workbook) -> list[dict[str, Any]]:
+def per_table(book: Workbook) -> list[dict[str, Any]]:
     """Return one row per table: what is pending, and for how many seconds the oldest has waited.
 
     It counts files, or messages of any table. The time is that in the file's name (UTC). A table without pending files

@@ -1,0 +1,96 @@
+"""Late files: change files that were never applied, though their names are before the position.
+
+Commit times show whether the file arrived late, or DMS wrote it late because its clock went back.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+
+from frazil.core.csv import read_records
+from frazil.dms.applied_files import AppliedFiles
+from frazil.dms.endpoint import Endpoint, SourceTable
+from frazil.dms.file_checks import refused_if_damaged
+from frazil.dms.file_columns import file_layout, footer, has_header
+from frazil.dms.file_layout import CHANGE_PHASE
+from frazil.dms.listing import DmsObject
+from frazil.dms.position import REPLAY, Position, PositionError
+from frazil.dms.storage import chunks, random_access
+from frazil.errors import FrazilError
+
+
+class LateFilesError(PositionError):
+    """Change files have names before the position but were never applied."""
+
+
+def refuse_late(late: Sequence[DmsObject], position: Position, source: str, why: str) -> None:
+    """Raise LateFilesError; `why` is the result of `clock_went_back`, if it is known."""
+    count = f" and {len(late) - 1} more" if late[1:] else ""
+    raise LateFilesError(
+        f"{source}: {late[0].path}{count} arrived late: changes up to {position.last} are already applied{why and f'. {why}'}",
+        f"if the file arrived late, {REPLAY}: all changes are applied in the order of their names, and none is lost; if DMS's clock went back, "
+        "run 02_cdc_merge with late_files=after: the file is applied after the last batch, and its older values overwrite newer ones; "
+        "if the file repeats applied changes, move it away",
+    )
+
+
+def clock_went_back(late: Sequence[DmsObject], newest: DmsObject | None, table: SourceTable) -> tuple[bool, str] | None:
+    """Return whether DMS wrote the files after the `newest` applied one, by commit times, and why; None if unknown."""
+    try:
+        then = commit_times(newest, table) if newest else None
+        times = [t for o in late if (t := commit_times(o, table))] if then else []
+    except (FrazilError, OSError, ValueError, EOFError, zlib.error):
+        return None
+    if not times or len(times) < len(late):
+        return None
+    first = min(t[0] for t in times)
+    after = first >= then[1]
+    return after, (
+        f"Its first change was committed at {first}, the last one of {newest.name} at {then[1]}: "
+        f"{'so DMS wrote it later, and its clock went back' if after else 'so the file arrived late'}"
+    )
+
+
+def commit_times(file: DmsObject, table: SourceTable) -> tuple[str, str] | None:
+    """Return the first and the last commit time in a change file, as DMS wrote them; None if it has none."""
+    if file.is_parquet:
+        return _times_of_parquet(file, table.endpoint)
+    roles = file_layout(table, CHANGE_PHASE, file)
+    if "ts" not in roles:
+        return None
+    place, found = roles.index("ts"), []
+    dialect = replace(table.endpoint.dialect, header=has_header(file, table.endpoint))
+    with closing(chunks(file.path)) as pieces:
+        for records in read_records(pieces, len(roles), dialect, file.path):
+            texts = records.fields.column(place).to_pylist()
+            times = [text.replace("T", " ") for text in texts if text and text[0].isdigit()]
+            found += [min(times), max(times)] if times else []
+    return (min(found), max(found)) if found else None
+
+
+def _times_of_parquet(file: DmsObject, endpoint: Endpoint) -> tuple[str, str] | None:
+    import pyarrow.parquet as pq
+
+    name = endpoint.timestamp_column
+    if name not in footer(file).names:
+        return None
+    with refused_if_damaged(file.path):
+        column = pq.read_table(random_access(file.path), columns=[name])[name]
+    times = sorted(str(t).replace("T", " ") for t in column.to_pylist() if t is not None)
+    return (times[0], times[-1]) if times else None
+
+
+def is_late(o: DmsObject, position: Position, record: AppliedFiles) -> bool:
+    """Return whether a file with a name before the position was never applied.
+
+    A complete record decides. Otherwise a file is late if it arrived after the last batch, or if its name is in the
+    position's look-back window.
+    """
+    if record.complete:
+        return True
+    if record.modified and o.landed > record.modified:
+        return True
+    return bool(position.recent) and position.look_from <= o.name
