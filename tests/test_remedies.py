@@ -487,7 +487,7 @@ ELSEWHERE = {
     "ledger: none of the tables exists": "as `dropped`",
     "position: the load files are not those": "see test_commit",
     "position: no longer there": "see test_commit",
-    "pending_changes: arrived late": "see test_commit",
+    "late_files: arrived late": "see test_commit",
 }
 """Messages that no entry here carries out, each with the reason or the test that does."""
 
