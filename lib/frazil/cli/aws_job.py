@@ -1,4 +1,4 @@
-"""The entry point of a Spark job on EMR or Glue: runs a notebook, keeps on S3 what it leaves, and deletes the messages it made void.
+"""The entry point of a Spark job on EMR or Glue: runs a notebook, stores on S3 what it leaves, and deletes handled messages.
 
     spark-submit aws_job.py --env prod --runs s3://bucket/frazil/prod/runs --queue URL --notebook 02_cdc_merge
 

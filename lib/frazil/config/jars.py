@@ -153,8 +153,8 @@ def fetch(
 ) -> list[str]:
     """Return the paths of jars and their dependencies; fetch those that the cache lacks. `options` are Spark's.
 
-    `excludes` are patterns of `group:artifact`. Jars come only from the repositories that the options name: those in the file of
-    `spark.jars.ivySettings`, else the usual one followed by those of `spark.jars.repositories`.
+    `excludes` are patterns of `group:artifact`. Jars come only from the repositories that the options name: those in the
+    file of `spark.jars.ivySettings`, else the usual one followed by those of `spark.jars.repositories`.
     DEFAULT_ARTIFACT_REPOSITORY replaces the usual one. Ivy, which pyspark bundles, verifies the checksums.
     """
     if not wanted:

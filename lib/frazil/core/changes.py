@@ -2,11 +2,11 @@
 
 Bad rows are found on the way (`core.bad_rows`), and are kept apart from the changes.
 
-A batch of changes has these columns. `number` is the row's number in its file, or its offset.
+A block of changes has these columns:
 
 | column | meaning |
 |---|---|
-| `number` | the row's place in its file, from 1, or its offset |
+| `number` | the row's place in its file, from 1, or the place of its message |
 | `op` | `I`, `U` (both upserts) or `D` |
 | `commit_ts` | when the source committed; null if DMS does not write it |
 | `change_seq` | DMS's own sequence, a second proof of the order |

@@ -63,7 +63,7 @@ def fields_by_role(roles: Sequence[str], fields: Sequence[T]) -> dict[str, T]:
 def field_roles(names: Sequence[str], known: FieldNames, op_is_stated: bool, where: str) -> list[str]:
     """Return the role of each field of a file that names them.
 
-    `op_is_stated`: whether the files have the operation, by the settings, which decides if the source's first column has its name.
+    `op_is_stated`: the settings say that files have the operation. That decides if the source's first column has its name.
     """
     if older := {n: role for n, (role, later) in known.reused.items() if n in names and later.isdisjoint(names)}:
         known = replace(known, source={**known.source, **older})

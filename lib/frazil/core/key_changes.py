@@ -21,8 +21,8 @@ APPLY, LEAVE, ARRIVE = 1, 0, 2
 def events(changes: pa.Table, spec: TableSpec) -> pa.Table:
     """Return changes, in order, with each changed key split in two, and the column `step`.
 
-    An update that changed the key becomes a delete of the old key (LEAVE) and an upsert of the new one (ARRIVE). So each
-    old key of a chain 1 → 2 → 3 ends with its delete.
+    An update that changed the key becomes a delete of the old key (LEAVE) and an upsert of the new one (ARRIVE). So the
+    last event of each old key of a chain 1 → 2 → 3 is its delete.
     """
     import numpy as np
     import pyarrow as pa
@@ -72,8 +72,8 @@ def _left_behind(moved: pa.Table, spec: TableSpec) -> pa.Table:
 def moving_events(steps: pa.Table, codes: np.ndarray, last: np.ndarray) -> pa.Table | None:
     """Return, in order, the events of keys that a row left or reached; None if no key changed.
 
-    `event` is its place in `steps`, `row` the place of its key in the rows of `last_events`. `step` and `deleted` say what
-    happened to the key. `codes` are the `key_codes`, `last` the places of the last event of each key, by code.
+    `event` is its place in `steps`, `row` the place of its key in the rows of `last_events`. `step` and `deleted` say
+    what happened to the key. `codes` are the `key_codes`, `last` the places of the last event of each key, by code.
     """
     import numpy as np
     import pyarrow as pa

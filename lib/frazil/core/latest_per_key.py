@@ -42,8 +42,8 @@ class Latest:
 class EventsByKey:
     """Events brought together by key, those of each key in order. Which one is the last of its key is decided here alone.
 
-    `codes` has the number of each event's key, and `order` the places of the events by key. In that order, `follows` says
-    whether an event has the same key as the one before, and `is_last` whether it is the last of its key.
+    `codes` has the number of each event's key, and `order` the places of the events by key. In that order, `follows`
+    says whether an event has the key of the one before, and `is_last` whether it is its key's last.
     """
 
     codes: np.ndarray
@@ -198,7 +198,7 @@ def has_numbers(spec: TableSpec) -> bool:
 def key_numbers(keys: list[pa.Array]) -> list[np.ndarray]:
     """Return the numbers of keys, given their columns with the lake's types: one column of numbers, or two.
 
-    None is null.
+    No part of a key is null.
     """
     import numpy as np
     import pyarrow as pa

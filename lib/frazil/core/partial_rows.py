@@ -1,7 +1,7 @@
 """Partial rows: a column that the source's log did not carry keeps the row's earlier value.
 
-That is the value of the nearest earlier change of the row which carried it: under its own key, or under its key before
-it moved. What no change of the batch carries comes from the stored row, or is null after a delete.
+That is the value of the nearest earlier change of the row which carried it. The row may have had another key then.
+What no change of the batch carries comes from the stored row, or is null after a delete.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class _Row:
 class Filled:
     """The last event per key with all values that the batch carries.
 
-    `missing` has, for each row, the columns that stay as they are stored; `stored_keys` has the event whose key the stored
-    row has, nulls if none is.
+    `missing` has, for each row, the columns that stay as they are stored. `stored_keys` has the event whose key the
+    stored row has, nulls if no row is stored.
     """
 
     rows: pa.Table

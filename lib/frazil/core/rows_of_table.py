@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RowMasks:
-    """Which rows of a block are this table's or may be (`mine`), and which name no table (`unknown`, None: all do)."""
+    """Which rows of a block are this table's or may be (`mine`), and which name no table (`unknown`, None: none does)."""
 
     mine: np.ndarray
     unknown: np.ndarray | None = None

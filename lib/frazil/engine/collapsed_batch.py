@@ -77,7 +77,7 @@ def lake_columns(latest: pa.Table, spec: TableSpec) -> dict[str, pa.Array]:
 
 
 def with_stored_keys(rows: pa.Table, places: Sequence[int | None], spec: TableSpec) -> pa.Table:
-    """Add `stored_key0` …, the key under which a row is stored: that of the row at its place, null if it is its own."""
+    """Add `stored_key0` …, the keys under which rows are stored: those of the rows at `places`; null: the row's own key."""
     import pyarrow as pa
 
     at = pa.array(places, pa.int64())
@@ -110,9 +110,9 @@ def frame_of(spark: SparkSession, rows: pa.Table | DataFrame, spec: TableSpec) -
 def merge_rows(rows: DataFrame, spec: TableSpec) -> DataFrame:
     """Return rows (`op`, `c0` …, times as microseconds) in the form of a MERGE:
 
-    `op`, the row `after`, and its key `key0` …; also `place`, if the rows have one. Rows with `net` have only `after` and
-    that. Tables that keep every change have their own columns instead. For rows that may lack columns `missing` names
-    these. `stored_key` is the key under which a row is stored, if it is another one.
+    `op`, the row `after`, and its key `key0` …; also `place`, if the rows have one. Rows with `net` have only `after`
+    and `net`. Tables that keep every change have their own columns instead. For rows that may lack columns, `missing`
+    names these. `stored_key` is the key under which a row is stored, if it is another one.
     """
     values = lake_values(spec)
     row = ", ".join(f"{literal(c.name)}, {value}" for c, value in zip(spec.columns, values, strict=True))

@@ -109,7 +109,7 @@ class Sample:
 
     @cached_property
     def outlived(self) -> dict[Place, Place]:
-        """Where a change does not stand: the place of the last change of its key."""
+        """The changes that a later one replaced, each with the place of the last change of its key."""
         ends = dict(zip(self.keys_of(self.latest.rows), self._places(self.latest.rows), strict=True))
         # A change of a key has two steps, and the second one counts: the row at its new key.
         steps = zip(self.keys_of(self.steps), self._places(self.steps), strict=True)

@@ -42,8 +42,8 @@ def commit_by_scan(
 ) -> Commit:
     """Commit a collapsed batch to a table, in one swap with its position; `state` is the table's name and state.
 
-    Raise RowDeltaUnsupportedError if a MERGE has to write it. Nothing is deleted if the commit fails, as its outcome may be unknown:
-    maintenance removes files that nothing names.
+    Raise RowDeltaUnsupportedError if a MERGE has to write it. Nothing is deleted if the commit fails, as its outcome may
+    be unknown: maintenance removes files that nothing names.
     """
     name, base = state
     written: list[dict[str, Any]] = []

@@ -26,9 +26,9 @@ from frazil.lake.tables import TableState, read_table_state
 class SchemaPlan:
     """How a batch is read and written (`spec`), the schema steps before it, and what the position keeps.
 
-    `missing_columns` are columns of the spec that the newest file does not carry. `ignored_columns` are its columns that
-    are ignored.
-    `auto_columns` and `events` are kept with the table: columns that a policy added, and what control records changed of others.
+    `missing_columns` are columns of the spec that the newest file does not carry, `ignored_columns` its columns that are
+    ignored. `auto_columns` and `events` are kept with the table: columns that a policy added, and what control records
+    changed of others.
     """
 
     spec: TableSpec

@@ -303,7 +303,7 @@ def run(book: Workbook) -> list[TableResult]:
     """Apply what is after the tables' positions, read once for all, up to `max_batches` passes.
 
     With `run_for_s` it polls every `trigger_s` seconds for that long, or until an interrupt or SIGTERM, or until
-    nothing was applied for `idle_s` seconds. It tries a failed table again, from its own position, after a pause that doubles up to a minute.
+    nothing was applied for `idle_s` seconds. A failed table is tried again after a pause that doubles up to a minute.
     """
     s, run, trouble = book.settings, _Run(book), None
     until = time.monotonic() + s.run_for_s

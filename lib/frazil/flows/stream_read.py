@@ -153,7 +153,7 @@ class Group:
         return self.kind == "data" and self.operation == "load"
 
     def is_after(self, position: Offsets) -> bool:
-        """Whether some of them are after a position."""
+        """Return whether some of them are after a position."""
         return self.last >= position.get(self.object, 0)
 
 

@@ -179,9 +179,9 @@ def for_each(spark: SparkSession, items: Any, target: Any, method: str, types: t
 def sql_with_commit_properties(spark: SparkSession, statement: str, properties: dict[str, str]) -> None:
     """Run one SQL statement whose Iceberg commit carries the properties in its snapshot summary.
 
-    `CommitMetadata.withCommitProperties` requires a `java.util.concurrent.Callable`: a handle of `SparkSession.sql(text)`,
-    so no callback server is needed. The properties are thread-local and do not affect other threads of the session (the
-    session conf `snapshot-property.*` would leak).
+    Iceberg's `CommitMetadata.withCommitProperties` requires a `java.util.concurrent.Callable`. That is a handle of
+    `SparkSession.sql(text)`, so no callback server is needed. The properties are thread-local and do not affect other
+    threads of the session (the session conf `snapshot-property.*` would leak).
     """
     handles = Handles(spark)
     sql = handles.bound(spark._jsparkSession, "sql", "org.apache.spark.sql.Dataset", "java.lang.String")

@@ -218,8 +218,8 @@ def commit(
     """Commit a row delta and its metadata in one swap; return the new snapshot.
 
     `base` is the snapshot for which the deletes were computed; it must still be main's. If files that this batch does
-    not touch were compacted since, Iceberg sees no conflict. But the `live_files` of the index would keep them, and a later delete of their
-    rows would name removed files. `check(snapshot)` gets the snapshot before it is committed and may raise.
+    not touch were compacted since, Iceberg sees no conflict. But `Locator.live_files` would keep them, and a later
+    delete of their rows would name removed files. `check(snapshot)` gets the snapshot before it is committed and may raise.
     """
     filters = package(spark, "org.apache.iceberg.expressions").Expressions
     tx = begin(table, base)

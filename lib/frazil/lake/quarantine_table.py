@@ -8,9 +8,9 @@ A record's `id` is its place (`path:row_no`). Records never change: a new status
 one with the highest `sequence` (then `changed_at`) counts. `sequence` is the table's Iceberg sequence number on which
 the batch was built: it orders batches.
 
-Later changes of the same key make a row obsolete. `later_key` and `later_old_key` of a record name the batch that first
-brought a later change of the row's key or old key (`later_part` if only of some columns). `later_any` names the first one
-with any good change. It is kept if a key could not be read (`keyed` is false).
+Later changes of the same key make a row obsolete. `later_key` and `later_old_key` name the batch that first brought a
+later change of the row's key or old key (`later_part`: of some columns only). `later_any` names the first one with any
+good change. It is kept if a key could not be read (`keyed` is false).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class QuarantineError(FrazilError):
 
 
 def create(spark: SparkSession, name: str) -> None:
-    """Create the quarantine's table if it is missing, with an empty first snapshot."""
+    """Create the quarantine's table if it is missing, with an empty first snapshot; add a column that an older one lacks."""
     with _one_at_a_time:
         if not spark.catalog.tableExists(name):
             create_namespaces(spark, [name])

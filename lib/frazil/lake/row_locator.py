@@ -61,7 +61,7 @@ def live_rows(snapshot: jvm.JavaSnapshot) -> int:
 class StoredRows:
     """The stored rows of a batch's keys: their positions by data file.
 
-    `row_ids` has the id that each row of the batch keeps, -1 if it gets a new one; None if the table has no row ids.
+    `row_ids` has the id that each row of the batch keeps, -1 for a new id; None if the table has no row ids.
     """
 
     positions: dict[str, np.ndarray]
