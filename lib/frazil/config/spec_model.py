@@ -109,7 +109,7 @@ class ChangesEntries(Entries):
     type: Literal[POLICIES["type"]] = Field(
         "",
         examples=["beside"],
-        description="A column's type in the lake cannot be promoted to the spec's: stop, or rename the old column and add a new one `beside` it.",
+        description="A column's type in the lake cannot be promoted to the spec's, or its mask comes or goes: stop, or rename the old column and add a new one `beside` it.",
     )
     key: Literal[POLICIES["key"]] = Field(
         "",
