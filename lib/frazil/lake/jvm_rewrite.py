@@ -94,9 +94,9 @@ def added_files(spark: SparkSession, table: JavaTable, snapshots: set[int]) -> d
 
 @dataclass(frozen=True)
 class Replacement:
-    """Data files that take the place of others: the old ones (a Java list), and deletes in JSON that go with these; the new ones, and their deletes.
+    """Data files that replace others: the old ones (a Java list) and their deletes in JSON, the new ones and their deletes.
 
-    The deletes that go belong to one old file alone. A v2 delete file that spans several files stays, and has no effect
+    The old deletes belong to one old file alone. A v2 delete file that spans several files stays, and has no effect
     on removed ones.
     """
 
