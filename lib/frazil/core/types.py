@@ -1,6 +1,6 @@
-"""DMS data types: the lake's Arrow type of each, and the exact value of a text or a Parquet value in it.
+"""DMS data types: the lake's Arrow type of each, and the exact value of a text in it.
 
-Of a masked column the lake holds a hash of each value's text, the same for every file format.
+`core.parquet_values` does the same for values of Parquet. `core.masks` hashes the values of masked columns.
 """
 
 from __future__ import annotations
