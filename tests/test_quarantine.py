@@ -488,12 +488,14 @@ def test_a_replay_applies_rows_in_the_order_of_their_batches_also_after_one_was_
     assert aside.rows("t") == [(1, 5, "another row"), (12, BIG + 1, "newer"), (3, 3, "c")]
 
 
-def test_a_paused_table_has_no_row_replayed(aside):
+def test_a_paused_table_has_no_row_replayed_or_discarded(aside):
     aside.changes("t", U(1, BIG, "A")).merged()
     widen(aside, n="INT8")
     table_pause.pause(aside.iceberg("t"), "a check of the rows")
-    (result,) = quarantine_replay.run(aside.book(quarantine="replay"))
-    assert (result.status, aside.rows("t")[0]) == ("paused", (1, 1, "a")) and "a check of the rows" in result.note
+    for what in ("replay", "discard"):
+        (result,) = quarantine_replay.run(aside.book(quarantine=what))
+        assert (result.status, aside.rows("t")[0]) == ("paused", (1, 1, "a")) and "a check of the rows" in result.note
+        assert [row["action"] for row in plan(aside.book(quarantine=what))] == ["paused"]
     table_pause.resume(aside.iceberg("t"))
     assert replayed(aside).counts == {"replayed": 1}
 

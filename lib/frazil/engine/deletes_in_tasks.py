@@ -84,7 +84,7 @@ def _deleted(batches: Iterator[pa.RecordBatch], write: WritePlan, files: Sequenc
     count = digest = 0
     for batch in batches:
         if batch["file"].null_count:
-            return Deleted(problem="a scan names a data file that its plan lacks")
+            return Deleted(problem="a scan names a data file that the table does not list")
         for file, rows in by_file(batch["file"].to_numpy(), batch["_pos"].to_numpy()):
             positions.setdefault(file, BitMap64()).update(rows.astype("uint64"))
         count += batch.num_rows

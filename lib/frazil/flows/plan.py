@@ -93,7 +93,7 @@ def _with_waiting(book: Workbook, rows: list[dict[str, Any]]) -> list[dict[str, 
     waiting, does = quarantine_status.waiting(book), getattr(book.settings, "quarantine", "show")
     rows = [{**row, "quarantined": None if waiting is None else waiting.get(row["table"], 0)} for row in rows]
     for row in rows:
-        if row["quarantined"] and does != "show" and not row["decision"]:
+        if row["quarantined"] and does != "show" and not row["decision"] and row["action"] != "paused":
             then = "" if row["action"] == "nothing new" else f", then {row['action']}"
             row["action"] = f"{does} the quarantine{then}"
     return rows

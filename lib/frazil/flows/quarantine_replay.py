@@ -157,6 +157,7 @@ def run(book: Workbook) -> list[TableResult]:
 
 
 def _discard(book: Workbook, spec: TableSpec, base: TableState, waiting: DataFrame) -> TableResult:
+    base.require_not_paused(spec.source)
     batch, count = commit.new_batch(), waiting.count()
     discarded = kept.changed(waiting, batch, quarantine.before(base), status=columns.DISCARDED)
     kept.add(book.spark, book.ops("quarantine"), discarded)

@@ -79,4 +79,4 @@ def found_rows(spark: SparkSession, state: ScannedTable, keys: DataFrame, bounds
 
 def unknown_file(name: str) -> MismatchError:
     """Return the error of a scan that names a data file which is not one of the table's."""
-    return MismatchError(f"{name}: a scan names a data file that its plan lacks", "run again")
+    return MismatchError(f"{name}: a scan names a data file that the table does not list", "run again")
