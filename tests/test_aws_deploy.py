@@ -18,7 +18,7 @@ from aws_emulator import ACCOUNT, REGION, client
 from frazil.aws import stack
 from frazil.aws.cloud import Cloud
 from frazil.aws.deployment import AwsError, Deployment
-from frazil.cli import aws, main
+from frazil.cli import bundle, main
 from frazil.config.environment_file import find_params
 from frazil.config.settings import AwsSettings
 from frazil.report import runs
@@ -69,7 +69,7 @@ def prod(url, dms, tmp_path, monkeypatch):
     monkeypatch.setattr(stack, "POLL_S", 0.1)
     spec = {"source": "public.t", "target": "shop.t", "key": ["id"], "columns": [{"name": "id", "type": "INT8"}]}
     (params / "prod/t.yml").write_text(yaml.safe_dump(spec))
-    driver = tmp_path / "runs/prod/aws" / aws.bundle.Platform("3.11.6", "x86_64", True).file_name
+    driver = tmp_path / "runs/prod/aws" / bundle.Platform("3.11.6", "x86_64", True).file_name
     driver.parent.mkdir(parents=True)
     driver.write_bytes(b"packages")
     there = {b["Name"] for b in client("s3", url).list_buckets()["Buckets"]}

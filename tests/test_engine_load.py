@@ -12,7 +12,7 @@ from frazil.engine import load_files as load_files_module
 from frazil.engine.load_files import write_in_tasks
 from frazil.engine.read_files import FileToRead, ReadPlan
 from frazil.engine.write_rows import WritePlan
-from frazil.lake import jvm_data_files, jvm_rewrite, jvm_row_delta
+from frazil.lake import jvm_data_files, jvm_maintenance, jvm_row_delta
 from helpers import FILE1, LOAD1, ONE_COMMIT, D, U
 from lake_reader import duckdb_rows, lake_rows, metadata_of
 
@@ -153,7 +153,7 @@ def test_data_files_go_over_to_java_and_come_back_in_slices(world, monkeypatch):
     assert {p: [*(v.values() if isinstance(v, dict) else v)] for p, v in found.items()} == {
         p: [v] for p, v in partitions.items()
     }
-    some = jvm_rewrite.Tasks(world.spark, table, world.head("t"), [*paths[:5], "elsewhere"])
+    some = jvm_maintenance.Tasks(world.spark, table, world.head("t"), [*paths[:5], "elsewhere"])
     assert sorted(some.by_path) == sorted(paths[:5])
     assert all(some.task(path).file().location() == path for path in paths[:5])
     world.changes("t", *[U(n, "new") for n in range(0, 200, 3)], D(1)).merged(lane="scan")

@@ -14,7 +14,7 @@ import pytest
 from frazil.config.settings import LatencySettings, MaintenanceSettings, ParameterError
 from frazil.flows import cdc, ledger
 from frazil.flows import maintenance as flow
-from frazil.lake import commit, compaction, jvm, jvm_rewrite, maintenance_actions, maintenance_plan
+from frazil.lake import commit, compaction, jvm, jvm_maintenance, maintenance_actions, maintenance_plan
 from frazil.lake.data_file_writer import DataFileWriter
 from frazil.lake.kept_snapshots import KeptSnapshot, KeptSnapshots, read_kept_snapshots
 from frazil.lake.maintenance_plan import health, states_to_tag
@@ -126,7 +126,7 @@ def test_a_file_group_that_loses_three_races_is_left_to_the_next_run_and_leaves_
 @pytest.mark.parametrize("table", [3], ids=["v3"], indirect=True)
 @pytest.mark.parametrize("asked", ["answers", "is down"])
 def test_the_new_files_stay_after_a_commit_of_unknown_outcome(table, monkeypatch, asked):
-    real, before = jvm_rewrite.commit_rewrite, table.rows("t")
+    real, before = jvm_maintenance.commit_rewrite, table.rows("t")
 
     def lost(*a):
         real(*a)
@@ -135,7 +135,7 @@ def test_the_new_files_stay_after_a_commit_of_unknown_outcome(table, monkeypatch
     def down(*_):
         raise OSError("the catalog is down")
 
-    monkeypatch.setattr(jvm_rewrite, "commit_rewrite", lost)
+    monkeypatch.setattr(jvm_maintenance, "commit_rewrite", lost)
     if asked == "answers":
         done = compaction.compact(table.spark, table.name("t"), S, "r", quiet)
         assert (done["file_groups"], done["attempts"]) == (1, 1)
@@ -272,7 +272,7 @@ def test_ingestion_and_compaction_side_by_side_end_as_a_replay(new_world):
 @pytest.mark.parametrize("other", ["a batch", "another rewrite"])
 def test_manifests_are_rewritten_beside_batches_and_left_alone_where_each_try_comes_too_late(world, monkeypatch, other):
     world.table("t").load("t", *[(i, "old") for i in range(100)]).loaded()
-    number, expected, tried, real = 0, dict.fromkeys(range(100), "old"), [], jvm_rewrite.rewrite_manifests
+    number, expected, tried, real = 0, dict.fromkeys(range(100), "old"), [], jvm_maintenance.rewrite_manifests
 
     def batch():
         nonlocal number
@@ -294,7 +294,7 @@ def test_manifests_are_rewritten_beside_batches_and_left_alone_where_each_try_co
     for _ in range(5):
         batch()
     before, said = manifests(), []
-    monkeypatch.setattr(jvm_rewrite, "rewrite_manifests", slower)
+    monkeypatch.setattr(jvm_maintenance, "rewrite_manifests", slower)
     done = maintenance_actions.execute(world.spark, world.name("t"), "rewrite manifests", S, "r", said.append)
     if other == "a batch":
         assert (tried, done, said) == ([False, True], {"rewritten_manifests": before + 1}, [])
@@ -341,7 +341,7 @@ def test_expiry_keeps_a_puffin_file_of_which_one_deletion_vector_is_live(world, 
         world.changes("t", *some, name=name).merged(lane=lane)
     live = {r.file_path for r in world.spark.sql(f"select file_path from {world.name('t')}.files").collect()}
     assert len(live) < len(world.spark.sql(f"select 1 from {world.name('t')}.files").collect())  # one is shared
-    assert jvm_rewrite.expire_snapshots(world.iceberg("t"), 0.0, 1) == len(changes) + 2
+    assert jvm_maintenance.expire_snapshots(world.iceberg("t"), 0.0, 1) == len(changes) + 2
     news = {1, 101, 102, 103, 104, 301}
     assert sorted(world.rows("t")) == [(i, "new" if i in news else "old") for i in range(400)]
     data = Path(world.iceberg("t").location().removeprefix("file:")) / "data"
@@ -368,7 +368,7 @@ def test_tags_keep_the_last_state_of_full_hours_and_survive_expiry(world):
     assert states_to_tag(read_kept_snapshots(world.spark, world.name("t")), s) == []  # this hour is not over
     load = next(iter(world.history("t"))).parentId()
     jvm.tag(world.spark, world.name("t"), [("hour_20260101T10", load, 3_600_000)])
-    jvm_rewrite.expire_snapshots(world.iceberg("t"), 0.0, 1)
+    jvm_maintenance.expire_snapshots(world.iceberg("t"), 0.0, 1)
     kept = world.spark.sql(f"select v from {world.name('t')} version as of 'hour_20260101T10'").collect()
     assert [r.v for r in kept] == ["a"]
 

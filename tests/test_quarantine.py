@@ -18,7 +18,7 @@ from frazil.engine import reread_quarantined
 from frazil.flows import maintenance, quarantine_replay, quarantine_status
 from frazil.flows.plan import plan
 from frazil.lake import commit, jvm, pyiceberg_catalog, quarantine_table, table_pause
-from frazil.lake.stored_state import BRANCH_PREFIX
+from frazil.lake.stored_position import BRANCH_PREFIX
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, Killed, U, slow
 
 pytestmark = pytest.mark.spark

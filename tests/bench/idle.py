@@ -17,7 +17,7 @@ from frazil.config.settings import CdcMergeSettings
 from frazil.dms.applied_files import AppliedFile
 from frazil.lake import jvm
 from frazil.lake.commit import new_batch
-from frazil.lake.stored_state import Update
+from frazil.lake.stored_applied_files import Update
 from frazil.lake.tables import read_table_state
 from frazil.report import runs
 

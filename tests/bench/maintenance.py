@@ -27,7 +27,7 @@ from frazil.config.settings import (
 )
 from frazil.flows import cdc, full_load, ledger, setup
 from frazil.flows.workbook import Workbook
-from frazil.lake import compaction, jvm, jvm_data_files, jvm_rewrite
+from frazil.lake import compaction, jvm, jvm_data_files, jvm_maintenance
 from frazil.lake.data_file_writer import DataFileWriter
 from frazil.lake.remap_deletes import new_deletes
 from frazil.report import lake_charts
@@ -101,7 +101,7 @@ class Bench:
         each = self.rows // files
         spark.sql(f"insert into {name} select id, 0 n, concat('row ', id) v from range(0, {self.rows}, 1, {files})")
         table = jvm.load_table(spark, name)
-        there = jvm_rewrite.Tasks(spark, table, table.currentSnapshot().snapshotId())
+        there = jvm_maintenance.Tasks(spark, table, table.currentSnapshot().snapshotId())
         firsts = {
             r.f: r.low for r in spark.sql(f"select _file f, min(id) low from {name} where id >= 0 group by 1").collect()
         }
@@ -223,7 +223,7 @@ def run(quick: bool = False) -> list[dict]:
         Chart(picture, Path(__file__).parents[2] / "runs/bench/maintenance.png")
         spark = bench.book(SetupSettings).spark
         table = jvm.load_table(spark, "bench.bench.wear")
-        left = planned & jvm_rewrite.Tasks(spark, table, table.currentSnapshot().snapshotId()).by_path.keys()
+        left = planned & jvm_maintenance.Tasks(spark, table, table.currentSnapshot().snapshotId()).by_path.keys()
 
         def p99(busy: bool) -> tuple[float, int]:
             within = " or ".join(f"committed_ms between {b * 1000} and {e * 1000}" for b, e, x in windows if x is busy)

@@ -38,7 +38,7 @@ POINTS = {
     "scan": ["engine.scan_row_delta:find_rows", "engine.scan_row_delta:write_deletes", "lake.jvm_row_delta:commit"],
     "scan in tasks": ["engine.scan_row_delta:found_rows", "engine.scan_row_delta:delete_in_tasks", "lake.jvm_row_delta:commit"],
     "merge": ["lake.jvm:fork", "lake.merge:merge", "lake.jvm:publish"],
-    "fold": ["lake.small_file_merge:write_rows", "lake.jvm_rewrite:commit_rewrite", "lake.row_delta:write_rows", "lake.jvm_row_delta:commit"],
+    "fold": ["lake.small_file_merge:write_rows", "lake.jvm_maintenance:commit_rewrite", "lake.row_delta:write_rows", "lake.jvm_row_delta:commit"],
 }  # fmt: skip
 LANES = {lane: {"lane": lane} for lane in ("rowdelta", "scan", "merge")}
 LANES["scan in tasks"] = {"lane": "scan"}

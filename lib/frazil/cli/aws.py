@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
-import zipfile
-from io import BytesIO
-from pathlib import Path
 
 from frazil.aws import definition, stack
 from frazil.aws.cloud import Cloud, aws_errors_explained
-from frazil.aws.deployment import OLDEST_PYTHON, AwsError, Deployment
+from frazil.aws.deployment import AwsError, Deployment
 from frazil.aws.watch import progress
-from frazil.cli import aws_job, bundle
-from frazil.config.aws_calls import code_of
-from frazil.config.environment_file import find_params
-from frazil.config.private_files import open_runs
+from frazil.cli import aws_archives
 from frazil.config.settings import resolve
 from frazil.errors import FrazilError, many
 from frazil.report import runs
@@ -40,7 +33,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _check(deployment: Deployment, options: argparse.Namespace) -> int:
-    packed = _small_archives(deployment)
+    packed = aws_archives.small_archives(deployment)
     urls = {"driver": f"{deployment.artifacts}/archives/driver.tar.gz", **{n: url for n, (url, _) in packed.items()}}
     found = definition.problems(deployment, deployment.parameters(*NO_ACCOUNT, urls))
     if not found:
@@ -71,62 +64,9 @@ def _require_all(cloud: Cloud, deployment: Deployment) -> None:
 
 
 def _bundle(deployment: Deployment, options: argparse.Namespace) -> int:
-    file = _driver_archive(deployment, again=True)
+    file = aws_archives.driver_archive(deployment, again=True)
     print(f"wrote {file}: {file.stat().st_size / 1e6:.0f} MB")
     return runs.OK
-
-
-def _driver_archive(deployment: Deployment, again: bool = False) -> Path:
-    """Return the archive with the Python packages of the jobs; build it if it is missing."""
-    platform = bundle.Platform(OLDEST_PYTHON, "x86_64", runs_notebooks=True)
-    file = open_runs(deployment.settings) / "aws" / platform.file_name
-    if again or not file.exists():
-        bundle.build(file.parent, platform, lambda text: print(text, flush=True))
-    return file
-
-
-def _small_archives(deployment: Deployment) -> dict[str, tuple[str, bytes]]:
-    """Return URL and content of the files that are made for each deployment: `workbook` and `job`."""
-    packed = BytesIO()
-    params = find_params()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(f for f in params.rglob("*") if f.is_file()):
-            entry = zipfile.ZipInfo(f"params/{file.relative_to(params)}")  # without a time: equal files, equal bytes
-            archive.writestr(entry, file.read_bytes())
-    contents = {
-        "workbook": ("workbook-{}.zip", packed.getvalue()),
-        "job": ("job-{}.py", Path(aws_job.__file__).read_bytes()),
-    }
-    return {
-        n: (f"{deployment.artifacts}/archives/{name.format(_digest(content))}", content)
-        for n, (name, content) in contents.items()
-    }
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:12]
-
-
-def _archives(deployment: Deployment) -> dict[str, tuple[str, bytes]]:
-    """Return URL and content of all files that jobs need. A name has a hash of the content."""
-    driver = _driver_archive(deployment).read_bytes()
-    url = f"{deployment.artifacts}/archives/driver-{_digest(driver)}.tar.gz"
-    return {"driver": (url, driver), **_small_archives(deployment)}
-
-
-def _send(cloud: Cloud, archives: dict[str, tuple[str, bytes]]) -> None:
-    """Send the archives that are not there yet."""
-    s3 = cloud.client("s3")
-    for url, content in archives.values():
-        bucket, _, key = url.removeprefix("s3://").partition("/")
-        with aws_errors_explained(url):
-            try:
-                s3.head_object(Bucket=bucket, Key=key)
-            except Exception as e:
-                if code_of(e) not in ("404", "NoSuchKey", "NotFound"):
-                    raise
-                s3.put_object(Bucket=bucket, Key=key, Body=content)
-                print(f"sent {url}: {len(content) / 1e6:.1f} MB")
 
 
 # --- up and down
@@ -138,7 +78,7 @@ def _up(deployment: Deployment, options: argparse.Namespace) -> int:
     _require_all(cloud, deployment)
     role = stack.cluster_role(cloud, deployment)
     stack.require_changeable(cloud, deployment)
-    archives = _archives(deployment)
+    archives = aws_archives.all_archives(deployment)
     urls = {name: url for name, (url, _) in archives.items()}
     events = stack.events_are_on(cloud, deployment.source.bucket)
     name, changes = stack.change_set(cloud, deployment, deployment.parameters(*identity, urls, role))
@@ -155,7 +95,7 @@ def _up(deployment: Deployment, options: argparse.Namespace) -> int:
             stack.drop_change_set(cloud, deployment, name)
         print(f"nothing is changed yet;\n  frazil aws up --env {deployment.settings.env} --yes does this")
         return runs.OK
-    _send(cloud, archives)
+    aws_archives.send(cloud, archives)
     if name:
         stack.carry_out(cloud, deployment, name, lambda text: print(text, flush=True))
     if not events:

@@ -1,4 +1,4 @@
-"""An environment file: where it is, what it states, and the names that its parameters had in earlier versions."""
+"""An environment file: where it is, what it states, and earlier names of its parameters. `settings.resolve` says what wins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Whether DMS has completed a table's full load, by its table statistics: from a JSON file, or asked from DMS itself."""
+"""Whether DMS has completed a table's full load, by its table statistics: from a JSON file, or asked from DMS itself.
+
+Without it, a load is taken as it is; changes wait for their table's load in any case (`flows.cdc`).
+"""
 
 from __future__ import annotations
 

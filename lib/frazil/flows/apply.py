@@ -33,7 +33,7 @@ from frazil.flows.tasks_or_driver import digests_of, in_tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm, merge
 from frazil.lake.commit import Commit, CommitMetadata, RowDeltaUnsupportedError
-from frazil.lake.stored_state import Update
+from frazil.lake.stored_applied_files import Update
 from frazil.lake.tables import TableState
 from frazil.report import latency
 

@@ -28,7 +28,7 @@ from frazil.flows.tasks_or_driver import tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
 from frazil.lake.commit import PositionMovedError
-from frazil.lake.stored_state import await_files, remember_same
+from frazil.lake.stored_applied_files import await_files, remember_same
 from frazil.lake.tables import TableState, read_table_state
 from frazil.report.live_status import LiveStatus
 from frazil.results import TableResult

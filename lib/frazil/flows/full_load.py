@@ -33,7 +33,7 @@ from frazil.flows.source_catalog import follow_source
 from frazil.flows.tasks_or_driver import digests_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
-from frazil.lake.stored_state import Update, remember_same
+from frazil.lake.stored_applied_files import Update, remember_same
 from frazil.lake.table_checks import COLUMNS, OtherWriterError, duplicates
 from frazil.lake.tables import LOAD, RolledBackError, TableError, TableState, columns_of, load_of, read_table_state
 from frazil.results import TableResult

@@ -16,7 +16,7 @@ from frazil.flows import ledger
 from frazil.flows.preview_stages import Stage, size, stage
 from frazil.flows.served import held, refreshing
 from frazil.flows.workbook import Workbook
-from frazil.lake import jvm, jvm_rewrite, maintenance_actions, maintenance_plan, retry
+from frazil.lake import jvm, jvm_maintenance, maintenance_actions, maintenance_plan, retry
 from frazil.lake import quarantine_table as kept
 from frazil.lake.compaction import file_groups
 from frazil.lake.maintenance_plan import Action
@@ -103,7 +103,7 @@ def expiring(book: Workbook, planned: Sequence[dict[str, Any]], table: str = "")
     if not spec:
         return Stage("no snapshot expires")
     s, there = _settings(book, spec), jvm.load_table(book.spark, book.name(spec))
-    gone = jvm_rewrite.expirable(there, s.keep_hours, s.min_snapshots)
+    gone = jvm_maintenance.expirable(there, s.keep_hours, s.min_snapshots)
     rows = [
         {"snapshot": str(x.snapshotId()), "committed": clock(x.timestampMillis()), "by": x.summary().get("frazil.kind") or x.operation()}
         for x in gone[:SHOWN]

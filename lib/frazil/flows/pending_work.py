@@ -22,7 +22,7 @@ from frazil.errors import FrazilError, many
 from frazil.flows.quarantine_status import waiting
 from frazil.flows.stream_check import begin_of
 from frazil.flows.workbook import Workbook
-from frazil.lake import pyiceberg_catalog, stored_state
+from frazil.lake import pyiceberg_catalog, stored_applied_files
 from frazil.lake.storage_errors import require_metadata
 from frazil.lake.table_pause import PAUSED, PausedError, paused_error
 from frazil.lake.tables import LOAD, TableState
@@ -74,7 +74,11 @@ def state_of(
     if book.stream:
         return position, *_messages_after(book, spec, position, retention)
     state = AppliedState(
-        book.name(spec), spec.source, position, table.metadata.properties[POSITION], stored_state.of_table(table)
+        book.name(spec),
+        spec.source,
+        position,
+        table.metadata.properties[POSITION],
+        stored_applied_files.of_table(table),
     )
     there = book.objects(spec, position, may_list_fully=True, record=state.record)
     there, same = with_known_loads(there, state)

@@ -27,7 +27,7 @@ from frazil.flows import served, stream_check
 from frazil.flows.schema_changes import follow, require_first_files
 from frazil.flows.source_catalog import follow_source
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit, jvm, retry, stored_state, tables
+from frazil.lake import commit, jvm, retry, stored_applied_files, tables
 from frazil.results import TableResult
 
 
@@ -160,7 +160,7 @@ def adopt(book: Workbook, table: str, position: str) -> str:
         stated = replace(stated, load_digest=ADOPTED)
     tables.adopt(book.spark, book.name(spec), spec, stated)
     table = jvm.load_table(book.spark, book.name(spec))
-    stored_state.Update(table, AppliedFiles(), stated.batch, (*there.loads, *there.changes)).load(
+    stored_applied_files.Update(table, AppliedFiles(), stated.batch, (*there.loads, *there.changes)).load(
         last, there, {}, False
     ).publish()
     pending = sum(name > last for name in names)

@@ -20,7 +20,7 @@ from frazil.dms.position import POSITION, Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
 from frazil.lake.retry import ATTEMPTS, may_try_again, until_committed
-from frazil.lake.stored_state import BATCH, BRANCH_PREFIX
+from frazil.lake.stored_position import BATCH, BRANCH_PREFIX
 from frazil.lake.tables import TableState, load, read_table_state
 
 if TYPE_CHECKING:

@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.settings import MaintenanceSettings
 from frazil.config.spark_session import is_local, job_properties, low_priority, missing_python
 from frazil.config.sql import identifier, literal
-from frazil.lake import jvm, jvm_data_files, jvm_rewrite
+from frazil.lake import jvm, jvm_data_files, jvm_maintenance
 from frazil.lake.commit import remove_abandoned_branches
 from frazil.lake.remap_deletes import CompactionError, remapped_deletes
 from frazil.lake.retry import MainMovedError, is_known_failure, may_try_again, until_committed
 from frazil.lake.rewrite_files import ORDER, ChangedRowsError, OldFile, RewritePlan, Rewritten, rewrite_files
 from frazil.lake.row_delta_files import deleted_rows
 from frazil.lake.small_file_merge import is_ingesting, left_to_ingestion
-from frazil.lake.stored_state import BRANCH_PREFIX
+from frazil.lake.stored_position import BRANCH_PREFIX
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,7 +72,7 @@ def file_groups(spark: SparkSession, table: jvm.JavaTable, s: MaintenanceSetting
     Files of another partition spec, with equality deletes, or that ingestion will replace itself are left alone. A
     group never spans partitions.
     """
-    tasks = jvm_rewrite.Tasks(spark, table, table.currentSnapshot().snapshotId())
+    tasks = jvm_maintenance.Tasks(spark, table, table.currentSnapshot().snapshotId())
     spec_id, young = table.spec().specId(), left_to_ingestion(spark, table)
     partitions: dict[str, list[_File]] = {}
     for path, task in tasks.by_path.items():
@@ -223,7 +223,7 @@ def compact_group(job: Job, group: FileGroup, number: int) -> dict[str, int]:
     spark, name, mark = job.spark, job.name, f"{job.run}/{number}"
     table, began = jvm.load_table(spark, name), time.time()
     start = table.currentSnapshot()
-    before = jvm_rewrite.Tasks(spark, table, start.snapshotId(), group.files)
+    before = jvm_maintenance.Tasks(spark, table, start.snapshotId(), group.files)
     if not all(path in before.by_path for path in group.files):
         return {"given_up": 1}
     rewrite = _rewrite(job, table, group, before)
@@ -241,7 +241,7 @@ def compact_group(job: Job, group: FileGroup, number: int) -> dict[str, int]:
         return {"given_up": 1, "attempts": swap.attempts}
     finally:
         if not swap.commits:
-            jvm_rewrite.remove_files(table, new)
+            jvm_maintenance.remove_files(table, new)
     return {"file_groups": 1, "rewritten_files": len(group.files), "added_files": len(new),
             "carried_deletes": swap.carried, "rewritten_bytes": group.bytes, "attempts": swap.attempts}  # fmt: skip
 
@@ -254,7 +254,7 @@ class _Swap:
     """Swaps a group's old files for the new ones, with the deletes that arrived since the rewrite began."""
 
     def __init__(
-        self, job: Job, start: jvm.JavaSnapshot, before: jvm_rewrite.Tasks, rewrite: tuple[Rewritten, list[Any]]
+        self, job: Job, start: jvm.JavaSnapshot, before: jvm_maintenance.Tasks, rewrite: tuple[Rewritten, list[Any]]
     ):
         self.job, self.spark, self.name, self.start, self.before = job, job.spark, job.name, start, before
         self.rewrite, self.new = rewrite
@@ -274,26 +274,26 @@ class _Swap:
             _until_somebody_commits(spark, name)
         table = _after_the_batch_in_flight(spark, name)
         head = table.currentSnapshot().snapshotId()
-        now = jvm_rewrite.Tasks(spark, table, head, [*self.rewrite.live])
+        now = jvm_maintenance.Tasks(spark, table, head, [*self.rewrite.live])
         if not all(path in now.by_path for path in self.rewrite.live):
             raise _FilesGoneError(name)
         self.deletes, self.carried = remapped_deletes(spark, table, self.before, now, self.rewrite)
         old_deletes = [d for path in self.rewrite.live for d in now.own_deletes(path)]
-        files = jvm_rewrite.Replacement(self.old, old_deletes, self.new, self.deletes)
+        files = jvm_maintenance.Replacement(self.old, old_deletes, self.new, self.deletes)
         counts = json.dumps({**facts, "carried": self.carried, "attempt": self.attempts})
         summary = {"frazil.kind": "compact", FILE_GROUP: mark, "frazil.counts": counts, ORDER: self.rewrite.order()}
         self.sent, self.commits = True, self.commits + 1
-        jvm_rewrite.commit_rewrite(spark, table, head, self.start.sequenceNumber(), files, summary)
+        jvm_maintenance.commit_rewrite(spark, table, head, self.start.sequenceNumber(), files, summary)
         return True
 
     def failed(self, error: Exception) -> None:
         """Remove the deletes of an attempt that certainly failed."""
         if self.sent and is_known_failure(error):
             self.commits -= 1
-            jvm_rewrite.remove_files(jvm.load_table(self.spark, self.name), self.deletes)
+            jvm_maintenance.remove_files(jvm.load_table(self.spark, self.name), self.deletes)
 
 
-def _rewrite(job: Job, table: jvm.JavaTable, group: FileGroup, before: jvm_rewrite.Tasks) -> Rewritten:
+def _rewrite(job: Job, table: jvm.JavaTable, group: FileGroup, before: jvm_maintenance.Tasks) -> Rewritten:
     """Write the live rows of a file group to new files, which are in no snapshot yet: in one task, or in this thread.
 
     There is no new file if all rows are deleted. If it fails, no new file is left.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from frazil.config.settings import MaintenanceSettings
 from frazil.config.sql import literal
-from frazil.lake import jvm, jvm_rewrite
+from frazil.lake import jvm, jvm_maintenance
 from frazil.lake.compaction import compact
 from frazil.lake.kept_snapshots import read_kept_snapshots
 from frazil.lake.maintenance_plan import states_to_tag
@@ -35,7 +35,9 @@ def execute(
     if action == "remove orphan files":
         return {"orphan_files": len(orphan_files(spark, name, s, dry_run=False))}
     return {
-        "expired_snapshots": jvm_rewrite.expire_snapshots(jvm.load_table(spark, name), s.keep_hours, s.min_snapshots)
+        "expired_snapshots": jvm_maintenance.expire_snapshots(
+            jvm.load_table(spark, name), s.keep_hours, s.min_snapshots
+        )
     }
 
 
@@ -44,7 +46,7 @@ def _rewrite_manifests(spark: SparkSession, name: str, say: Callable[[str], None
     failures: list[Exception] = []
 
     def attempt() -> int:
-        return jvm_rewrite.rewrite_manifests(spark, jvm.load_table(spark, name), of_data_only=bool(failures))
+        return jvm_maintenance.rewrite_manifests(spark, jvm.load_table(spark, name), of_data_only=bool(failures))
 
     try:
         return until_committed(attempt, failed=failures.append, attempts=ATTEMPTS)

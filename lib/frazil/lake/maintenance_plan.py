@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from frazil.config.settings import MaintenanceSettings, ParameterError
 from frazil.errors import many
-from frazil.lake import jvm, jvm_rewrite
+from frazil.lake import jvm, jvm_maintenance
 from frazil.lake.kept_snapshots import KeptSnapshots, read_kept_snapshots
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def health(spark: SparkSession, name: str, s: MaintenanceSettings) -> Health:
             from {name}.files"""
     ).first()
     table = jvm.load_table(spark, name)
-    manifests = jvm_rewrite.manifest_sizes(table)
+    manifests = jvm_maintenance.manifest_sizes(table)
     sizes = [round(x / 1e6, 3) for x in files.sizes or (0, 0, 0)]
     return Health(
         rows=files.records - files.deleted,
@@ -72,7 +72,7 @@ def health(spark: SparkSession, name: str, s: MaintenanceSettings) -> Health:
         delete_files=files.delete_files,
         deleted_share=round(files.deleted / files.records, 3) if files.records else 0.0,
         snapshots=len(kept.by_id),
-        expirable=len(jvm_rewrite.expirable(table, s.keep_hours, s.min_snapshots)),
+        expirable=len(jvm_maintenance.expirable(table, s.keep_hours, s.min_snapshots)),
         manifests=len(manifests),
         metadata_mb=round((sum(manifests) + jvm.metadata_bytes(table)) / 1e6, 3),
         commit_p95_s=_commit_p95_s(kept),

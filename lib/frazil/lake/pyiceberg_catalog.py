@@ -15,7 +15,7 @@ from frazil.errors import FrazilError
 from frazil.lake.jvm import TAG
 from frazil.lake.quarantine_columns import STATE
 from frazil.lake.self_test import PREFIX
-from frazil.lake.stored_state import damaged, history_entry, stamped
+from frazil.lake.stored_position import damaged, history_entry, stamped
 from frazil.lake.table_checks import (
     COLUMNS,
     RELOAD,

@@ -33,7 +33,7 @@ from frazil.lake.jvm import TAG
 from frazil.lake.merge import as_view, insert
 from frazil.lake.quarantine_columns import LATER, OBSOLETE, OPEN, RECORD, STATE, STILL_BAD, UNREADABLE
 from frazil.lake.retry import until_committed
-from frazil.lake.stored_state import BATCH, BRANCH_PREFIX
+from frazil.lake.stored_position import BATCH, BRANCH_PREFIX
 from frazil.lake.tables import TableState, create_namespaces
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from frazil.errors import FrazilError
-from frazil.lake import jvm_rewrite, jvm_row_delta
+from frazil.lake import jvm_maintenance, jvm_row_delta
 from frazil.lake.rewrite_files import Rewritten
 from frazil.lake.row_delta_files import deleted_rows, write_deletes
 
@@ -18,7 +18,7 @@ class CompactionError(FrazilError):
 
 
 def remapped_deletes(
-    spark: SparkSession, table: Any, before: jvm_rewrite.Tasks, now: jvm_rewrite.Tasks, rewrite: Rewritten
+    spark: SparkSession, table: Any, before: jvm_maintenance.Tasks, now: jvm_maintenance.Tasks, rewrite: Rewritten
 ) -> tuple[list[Any], int]:
     """Write the deletes that old files got between two scans as deletes of the new files; return them, and the number of rows."""
     arrived = {}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.lake import commit, jvm, jvm_rewrite, jvm_row_delta, jvm_schema
+from frazil.lake import commit, jvm, jvm_maintenance, jvm_row_delta, jvm_schema
 from frazil.lake.commit import Commit, CommitMetadata, MismatchError, commit_of, require_same_position
 from frazil.lake.data_file_writer import ROW_ID
 from frazil.lake.row_delta_files import NewFile, in_order, write_deletes, write_rows
@@ -132,7 +132,7 @@ class RowDelta:
         if head.addedRows() == sum(f.rows for f in written):
             return [*accumulate((f.rows for f in written), initial=head.firstRowId())][:-1]
         table = jvm.load_table(self.spark, self.name)
-        files = jvm_rewrite.added_files(self.spark, table, {head.snapshotId()})
+        files = jvm_maintenance.added_files(self.spark, table, {head.snapshotId()})
         return [files[f.path].firstRowId() for f in written]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
-from frazil.lake import index_store, jvm, jvm_rewrite, jvm_row_delta, jvm_schema
+from frazil.lake import index_store, jvm, jvm_maintenance, jvm_row_delta, jvm_schema
 from frazil.lake.commit import MismatchError, RowDeltaUnsupportedError
 from frazil.lake.data_file_writer import ROW_ID
 from frazil.lake.index_segment import DamagedError
@@ -233,7 +233,7 @@ class Locator:
         import numpy as np
         from pyspark.sql import functions as F
 
-        tasks = jvm_rewrite.Tasks(self.spark, table, snapshot, paths) if paths else None
+        tasks = jvm_maintenance.Tasks(self.spark, table, snapshot, paths) if paths else None
         while paths:
             part, rows = [], 0
             while paths and (not part or rows + self.live_files[paths[-1]].rows <= SLICE):
@@ -244,7 +244,7 @@ class Locator:
             keys = [F.expr(k).alias(f"key_number{i}") for i, k in enumerate(key_sql(self.spec))]
             nth = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1)).cast("int").alias("nth")
             place = [F.input_file_name().alias("path"), F.input_file_block_start().alias("start"), nth]
-            with jvm_rewrite.staged(self.spark, table, [tasks.task(p) for p in part]) as read:
+            with jvm_maintenance.staged(self.spark, table, [tasks.task(p) for p in part]) as read:
                 got = collect_arrow(read.select(*keys, *place, *self._row_id).join(files, "path").drop("path"))
             file, pos = got["file"].to_numpy().astype(np.int32), np.empty(got.num_rows, np.int32)
             start, nth = got["start"].to_numpy(), got["nth"].to_numpy()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from frazil.lake import jvm, jvm_rewrite, retry
+from frazil.lake import jvm, jvm_maintenance, retry
 from frazil.lake.data_file_writer import LAST_UPDATED, ROW_ID
 from frazil.lake.rewrite_files import ORDER, file_name
 from frazil.lake.row_delta_files import NewFile, in_order, write_rows
@@ -84,24 +84,24 @@ class SmallFileMerge:
             if file and of_now and file.spec_id == table.spec().specId() and file.deletes == file.own:
                 parts.setdefault(json.dumps(file.partition), []).append(y)
         young = [y for several in parts.values() if len(several) > 1 for y in several]
-        old = jvm_rewrite.added_files(spark, table, {y.snapshot for y in young})
+        old = jvm_maintenance.added_files(spark, table, {y.snapshot for y in young})
         if not young or not all(y.path in old for y in young):
             return
         rows = in_order(_live(table, at, young))
         new = write_rows(spark, table, rows, spec, fields)
-        files = jvm_rewrite.Replacement(
+        files = jvm_maintenance.Replacement(
             jvm.java_list(spark, [old[y.path] for y in young]),
             [d for y in young for d in at.live_files[y.path].own],
             [f.file for f in new],
         )
         try:
-            head = jvm_rewrite.commit_rewrite(
+            head = jvm_maintenance.commit_rewrite(
                 spark, table, at.snapshot, head.sequenceNumber(), files, _summary(at, young, new)
             )
         except Exception as error:
             if not retry.is_known_failure(error):
                 raise
-            jvm_rewrite.remove_files(table, files.new)
+            jvm_maintenance.remove_files(table, files.new)
             return
         if head.parentId() == at.snapshot:  # otherwise another writer committed in between: the next batch catches up
             at.merged(rows, new, [y.path for y in young], head)
@@ -156,6 +156,6 @@ def left_to_ingestion(spark: SparkSession, table: jvm.JavaTable) -> set[str]:
         if not behind and _is_old(snapshot):
             return set()
         if snapshot.summary().get("frazil.kind") == KIND:
-            return set(jvm_rewrite.added_files(spark, table, behind))
+            return set(jvm_maintenance.added_files(spark, table, behind))
         behind.add(snapshot.snapshotId())
     return set()

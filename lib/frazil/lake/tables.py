@@ -19,9 +19,9 @@ from frazil.config.time_sql import key_text
 from frazil.dms.applied_files import AppliedFiles
 from frazil.dms.position import POSITION, Position
 from frazil.errors import FrazilError
-from frazil.lake import jvm, jvm_schema, stored_state
+from frazil.lake import jvm, jvm_schema, stored_applied_files
 from frazil.lake.jvm import TAG
-from frazil.lake.stored_state import read_position, require_position
+from frazil.lake.stored_position import read_position, require_position
 from frazil.lake.table_checks import (
     COLUMNS,
     RELOAD,
@@ -323,7 +323,7 @@ def read_table_state(spark: SparkSession, name: str, checked: bool = True) -> Ta
         copy_on_write=table.properties().get("write.merge.mode") == "copy-on-write",
         parquet=table.properties().get("write.format.default") in (None, "parquet"),
         columns=table.properties().get(COLUMNS),
-        record=stored_state.of_java(table),
+        record=stored_applied_files.of_java(table),
         paused=table.properties().get(PAUSED) or "",
     )
 

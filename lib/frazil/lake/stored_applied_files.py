@@ -1,7 +1,6 @@
-"""What Frazil keeps in a table's properties: its position, and the record of applied files.
+"""The record of applied files in a table's properties; its older parts are segments below the table's own folder.
 
-A damaged or missing position is restored by a statement. Older parts of the record are segments below the table's own
-folder. Their folder begins with `_`, so Iceberg's removal of orphan files skips it.
+The folder of the segments begins with `_`, so Iceberg's removal of orphan files skips it.
 """
 
 from __future__ import annotations
@@ -13,13 +12,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from frazil.config.sql import literal
 from frazil.dms.applied_files import AWAITED, FILES, MOST_AWAITED, SEEN, AppliedFile, AppliedFiles, key_of
 from frazil.dms.file_order import places
 from frazil.dms.listing import DmsObject, TableObjects
-from frazil.dms.position import POSITION, Position, PositionError
-from frazil.lake import jvm, jvm_files
-from frazil.lake.jvm import TAG
+from frazil.dms.position import Position
+from frazil.lake import jvm_files
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -136,65 +133,3 @@ def await_files(table: JavaTable, record: AppliedFiles, names: Iterable[str], wi
     """Record files that were listed but not applied, so that a later run reports missing ones. Those in `without` are forgotten."""
     awaited = [n for n in dict.fromkeys((*record.awaited, *names)) if n not in set(without)][:MOST_AWAITED]
     table.updateProperties().set(AWAITED, json.dumps(awaited, separators=(",", ":"))).commit()
-
-
-# --- the position
-
-BATCH, BRANCH_PREFIX = "frazil.batch", "frazil_"
-
-
-def stamped(text: str) -> tuple[Position, dict[str, int]]:
-    """Return a table's position and its stamp; raise PositionError if either is damaged."""
-    position, stamp = Position.from_json(text)
-    if missing := [n for n in ("snapshot", "sequence") if n not in stamp]:
-        raise PositionError(f"the position lacks {', '.join(missing)}")
-    return position, stamp
-
-
-def damaged(name: str, error: PositionError | None, history: Iterable[tuple[int, int, str | None]]) -> PositionError:
-    """Return the error for a missing or damaged position, with the statement that restores it.
-
-    `history`: id, sequence number and position of main's snapshots, newest first.
-    """
-    what = error.problem if error else "the position is missing"
-    for snapshot, sequence, text in history:
-        try:
-            there = Position.from_json(text or "")[0]
-        except PositionError:
-            continue
-        wanted = there.to_json(snapshot=snapshot, sequence=sequence)
-        also = f"{error.cure}; if no newer Frazil writes this table, " if error and error.cure else ""
-        return PositionError(
-            f"{name}: property {POSITION}: {what}",
-            f"{also}restore the position of the newest snapshot that has one ({there.place}), which loses nothing: ALTER TABLE {name} "
-            f"SET TBLPROPERTIES ('{POSITION}' = {literal(wanted)})",
-        )
-    return PositionError(
-        f"{name}: property {POSITION}: {what}, and no snapshot has one",
-        "drop the table and run 00_setup and 01_full_load, which applies all files again; or take it over by frazil adopt",
-    )
-
-
-def history_entry(snapshot: int, parent: int | None, sequence: int, text: str | None) -> tuple[int, int, str | None]:
-    """Return the entry of a snapshot in a `history`; the empty table created by 00_setup has the first position."""
-    made_by_setup = text is None and parent is None and sequence == 1
-    return snapshot, sequence, Position().to_json() if made_by_setup else text
-
-
-def _history(table: jvm.JavaTable) -> Iterable[tuple[int, int, str | None]]:
-    for s in jvm.ancestors(table):
-        yield history_entry(s.snapshotId(), s.parentId(), s.sequenceNumber(), s.summary().get(POSITION))
-
-
-def read_position(table: jvm.JavaTable, name: str, stored: str) -> tuple[Position, dict[str, int]]:
-    """Return the stored position and its stamp; raise PositionError, with the statement that restores it, if it is damaged."""
-    try:
-        return stamped(stored)
-    except PositionError as e:
-        raise damaged(name, e, _history(table)) from None
-
-
-def require_position(table: jvm.JavaTable, name: str) -> None:
-    """Raise PositionError if the table is Frazil's and has lost its position; a foreign table does not have Frazil's tag."""
-    if table.refs().get(TAG) is not None:
-        raise damaged(name, None, _history(table))

@@ -1,0 +1,68 @@
+"""The files that jobs on AWS need: made here, and sent to S3 under names that have a hash of the content."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from io import BytesIO
+from pathlib import Path
+
+from frazil.aws.cloud import Cloud, aws_errors_explained
+from frazil.aws.deployment import OLDEST_PYTHON, Deployment
+from frazil.cli import aws_job, bundle
+from frazil.config.aws_calls import code_of
+from frazil.config.environment_file import find_params
+from frazil.config.private_files import open_runs
+
+
+def driver_archive(deployment: Deployment, again: bool = False) -> Path:
+    """Return the archive with the Python packages of the jobs; build it if it is missing."""
+    platform = bundle.Platform(OLDEST_PYTHON, "x86_64", runs_notebooks=True)
+    file = open_runs(deployment.settings) / "aws" / platform.file_name
+    if again or not file.exists():
+        bundle.build(file.parent, platform, lambda text: print(text, flush=True))
+    return file
+
+
+def small_archives(deployment: Deployment) -> dict[str, tuple[str, bytes]]:
+    """Return URL and content of the files that are made for each deployment: `workbook` and `job`."""
+    packed = BytesIO()
+    params = find_params()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted(f for f in params.rglob("*") if f.is_file()):
+            entry = zipfile.ZipInfo(f"params/{file.relative_to(params)}")  # without a time: equal files, equal bytes
+            archive.writestr(entry, file.read_bytes())
+    contents = {
+        "workbook": ("workbook-{}.zip", packed.getvalue()),
+        "job": ("job-{}.py", Path(aws_job.__file__).read_bytes()),
+    }
+    return {
+        n: (f"{deployment.artifacts}/archives/{name.format(_digest(content))}", content)
+        for n, (name, content) in contents.items()
+    }
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:12]
+
+
+def all_archives(deployment: Deployment) -> dict[str, tuple[str, bytes]]:
+    """Return URL and content of all files that jobs need. A name has a hash of the content."""
+    driver = driver_archive(deployment).read_bytes()
+    url = f"{deployment.artifacts}/archives/driver-{_digest(driver)}.tar.gz"
+    return {"driver": (url, driver), **small_archives(deployment)}
+
+
+def send(cloud: Cloud, archives: dict[str, tuple[str, bytes]]) -> None:
+    """Send the archives that are not there yet."""
+    s3 = cloud.client("s3")
+    for url, content in archives.values():
+        bucket, _, key = url.removeprefix("s3://").partition("/")
+        with aws_errors_explained(url):
+            try:
+                s3.head_object(Bucket=bucket, Key=key)
+            except Exception as e:
+                if code_of(e) not in ("404", "NoSuchKey", "NotFound"):
+                    raise
+                s3.put_object(Bucket=bucket, Key=key, Body=content)
+                print(f"sent {url}: {len(content) / 1e6:.1f} MB")
