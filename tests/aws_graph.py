@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from asl_harness import Refused, substituted
 from aws_emulator import ACCOUNT, REGION
-from frazil.aws.deployment import Deployment
+from frazil.aws.deployment_parameters import Deployment
 from frazil.config.settings import AwsSettings
 
 TASK = f"arn:aws:dms:{REGION}:{ACCOUNT}:task:T"

@@ -15,9 +15,9 @@ from botocore.stub import Stubber
 
 import aws_emulator
 from aws_emulator import ACCOUNT, REGION, client
-from frazil.aws import stack
+from frazil.aws import deploy_stack
 from frazil.aws.cloud import Cloud
-from frazil.aws.deployment import AwsError, Deployment
+from frazil.aws.deployment_parameters import AwsError, Deployment
 from frazil.cli import bundle, main
 from frazil.config.environment_file import find_params
 from frazil.config.settings import AwsSettings
@@ -66,7 +66,7 @@ def prod(url, dms, tmp_path, monkeypatch):
     params = tmp_path / "params"
     (params / "prod").mkdir(parents=True)
     monkeypatch.setenv("FRAZIL_PARAMS", str(params))
-    monkeypatch.setattr(stack, "POLL_S", 0.1)
+    monkeypatch.setattr(deploy_stack, "POLL_S", 0.1)
     spec = {"source": "public.t", "target": "shop.t", "key": ["id"], "columns": [{"name": "id", "type": "INT8"}]}
     (params / "prod/t.yml").write_text(yaml.safe_dump(spec))
     driver = tmp_path / "runs/prod/aws" / bundle.Platform("3.11.6", "x86_64", True).file_name
@@ -375,10 +375,10 @@ def test_parameters_that_cannot_be_deployed(prod, capsys, section, parameters, w
 
 def test_a_stack_in_a_failed_state_is_named_with_its_remedy(prod, monkeypatch, capsys):
     failed = {"StackName": "frazil-prod", "StackStatus": "ROLLBACK_COMPLETE", "StackStatusReason": "a role is there"}
-    monkeypatch.setattr(stack, "state", lambda cloud, name: failed)
+    monkeypatch.setattr(deploy_stack, "state", lambda cloud, name: failed)
     assert frazil("up", "--yes") == runs.FAILED
     refused(capsys, "frazil-prod is in state ROLLBACK_COMPLETE: a role is there", "frazil aws down --env prod")
-    monkeypatch.setattr(stack, "state", lambda cloud, name: {"StackStatus": "UPDATE_IN_PROGRESS"})
+    monkeypatch.setattr(deploy_stack, "state", lambda cloud, name: {"StackStatus": "UPDATE_IN_PROGRESS"})
     assert frazil("up", "--yes") == runs.FAILED
     refused(capsys, "UPDATE_IN_PROGRESS", "wait until AWS has finished")
 
@@ -397,12 +397,12 @@ def test_a_quota_and_denied_access_have_their_remedies():
         with Stubber(formation) as answers:
             answers.add_client_error("describe_stacks", code, "no")
             with pytest.raises(AwsError, match=f"(?s){code}.*{cure}"):
-                stack.state(cloud, "frazil-prod")
+                deploy_stack.state(cloud, "frazil-prod")
 
 
 def test_down_stops_the_application_that_up_made_and_no_other(prod, url, known_types, monkeypatch, capsys):
     stopped: list[str] = []
-    monkeypatch.setattr(stack, "stop_application", lambda cloud, application: stopped.append(application))
+    monkeypatch.setattr(deploy_stack, "stop_application", lambda cloud, application: stopped.append(application))
     frazil("up", "--yes")  # with an application of somebody else
     prod(engine="glue", application="")
     assert frazil("down", "--yes") == runs.OK and stopped == []
@@ -423,7 +423,7 @@ def test_a_running_application_is_stopped_before_it_is_deleted():
         answers.add_response("cancel_job_run", {"applicationId": "00a", "jobRunId": "00j"}, {"applicationId": "00a", "jobRunId": "00j"})  # fmt: skip
         answers.add_response("stop_application", {}, {"applicationId": "00a"})
         answers.add_response("get_application", {"application": {**application, "state": "STOPPED"}})
-        stack.stop_application(cloud, "00a")
+        deploy_stack.stop_application(cloud, "00a")
         answers.assert_no_pending_responses()
 
 

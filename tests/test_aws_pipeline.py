@@ -14,7 +14,7 @@ from asl_harness import Ended, Refused, argument_faults, events_of, run
 from aws_emulator import ACCOUNT, REGION, client
 from aws_graph import ENGINES, JOB_FAILED, TASK, VALUES, depth, dms, machine, send, services, turns, waiting
 from frazil.aws import definition
-from frazil.aws.deployment import Deployment, Place
+from frazil.aws.deployment_parameters import Deployment, Place
 from frazil.aws.engines import spark_options
 from frazil.aws.hint_queue import delete_before
 from frazil.config.settings import AwsSettings

@@ -13,7 +13,7 @@ import pytest
 import aws_emulator
 from aws_emulator import ACCOUNT, REGION, client
 from aws_graph import ENGINES, TASK, machine
-from frazil.aws.deployment import Deployment, Place
+from frazil.aws.deployment_parameters import Deployment, Place
 from frazil.config.settings import AwsSettings
 
 APPLICATION, CLUSTER = "00fabc0123456789", "j-ABC"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from frazil.lake import commit, retry
-from frazil.lake.retry import MainMovedError, until_committed
+from frazil.lake import commit, commit_retry
+from frazil.lake.commit_retry import MainMovedError, until_committed
 
 
 class Java:
@@ -98,7 +98,7 @@ def test_the_last_error_is_raised_after_the_given_number_of_attempts_and_pauses_
     with pytest.raises(MainMovedError, match=str(times - 1)):
         catalog.run(attempts=times)
     assert (catalog.calls, len(catalog.undone), len(pauses)) == (times, times, times - 1)
-    assert max(pauses, default=0) <= retry.LONGEST_PAUSE_S
+    assert max(pauses, default=0) <= commit_retry.LONGEST_PAUSE_S
 
 
 def test_an_error_of_the_clean_up_ends_the_attempts(pauses):

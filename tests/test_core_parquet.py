@@ -10,7 +10,7 @@ import pytest
 
 from frazil.config.columns import Column
 from frazil.config.spec import parse_spec
-from frazil.core.parquet_values import type_values
+from frazil.core.parquet_types import type_values
 from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject

@@ -16,7 +16,7 @@ from frazil.dms.late_files import clock_went_back
 from frazil.dms.listing import DmsObject, SourceError, TableObjects, list_table
 from frazil.dms.mappings import Mappings
 from frazil.dms.position import MAX_RECENT, VERSION, Position, PositionError, after_changes, after_load
-from frazil.flows.apply import take_batch
+from frazil.flows.apply_batch import take_batch
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, U, spec_of
 
 spark = pytest.mark.spark

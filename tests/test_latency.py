@@ -18,8 +18,8 @@ from frazil.engine.collapsed_batch import Ages
 from frazil.flows import lag, ledger
 from frazil.lake import jvm
 from frazil.report import chart_captions, lake_charts, latency_charts
-from frazil.report.advice import Observed, Setting, fit
 from frazil.report.latency import OF_FILES, QUANTILES, Analysis, shares, sketch, stage_name, stage_rows
+from frazil.report.settings_advice import Observed, Setting, fit
 from helpers import FILE2, FILE3, D, I, U
 
 SCHEMA = """table string, snapshot_id long, committed_ms long, visible_ms long, changes long, files long, bytes long, picked_up_ms long,

@@ -454,8 +454,8 @@ ELSEWHERE = {
     "file_columns: Parquet type": "no file of DMS",
     "position: was written by a newer Frazil": "a newer version is installed",
     "spark_session: nothing says what the catalog": "a parameter that a person types; see test_two_lakes",
-    "apply: a row was given the key of another one": "only a new load by DMS has the rows; see test_order",
-    "apply: named in an hour that": "the files are applied in two runs; see test_clocks",
+    "apply_batch: a row was given the key of another one": "only a new load by DMS has the rows; see test_order",
+    "apply_batch: named in an hour that": "the files are applied in two runs; see test_clocks",
     "new_tables: cannot be created": "a spec is written by hand; see test_kafka",
     "new_tables: messages of tables without a spec": "a spec is written; see test_kafka",
     "quarantine: and read again they were others": "the run is repeated",
@@ -537,7 +537,7 @@ LOSSY = re.compile(
     r"(remove|delete|move .*away|clear|discard|have DMS load|run 01_full_load with on_changed_load=reload)"
 )
 ONLY_A_NEW_LOAD = {
-    "apply: …: a row was given the key of another one": "the changes do not tell which row is which",
+    "apply_batch: …: a row was given the key of another one": "the changes do not tell which row is which",
     "listing: … contains DMS's own records": "a spec for no table is removed",
     "listing: …: … is …, not a file": "what is moved away holds no changes",
     "listing: …: … is named like a change file": "what is moved away is not of DMS",

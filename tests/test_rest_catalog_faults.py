@@ -99,9 +99,9 @@ def test_a_fault_at_any_commit_of_a_load_or_of_maintenance_fails_neither(world, 
 
 @pytest.mark.parametrize("world", ["merge", "rowdelta"], indirect=True)
 def test_a_catalog_that_stays_away_is_named_and_no_branch_stays_when_it_is_back(world, catalog, monkeypatch):
-    from frazil.lake import jvm, retry
+    from frazil.lake import commit_retry, jvm
 
-    monkeypatch.setattr(retry, "PAUSES_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(commit_retry, "PAUSES_S", (0.0, 0.0, 0.0))
     book = world.book(lane=world.lane)
     assert batch(world, book).status == "merged"
     real = jvm.fork if world.lane == "merge" else jvm.load_table

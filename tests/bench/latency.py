@@ -29,8 +29,8 @@ from frazil.flows import cdc, full_load, ledger, maintenance, setup
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
 from frazil.lake.tables import create_namespaces
-from frazil.report.advice import Model, Observed, Setting, fit, observed
 from frazil.report.latency import OF_FILES, QUANTILES, Analysis
+from frazil.report.settings_advice import Model, Observed, Setting, fit, observed
 from frazil.results import raise_if_failed
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
-from frazil.aws.deployment import AwsError
+from frazil.aws.deployment_parameters import AwsError
 from frazil.config import aws_calls
 
 CURES = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from frazil.aws.deployment import Deployment
+from frazil.aws.deployment_parameters import Deployment
 
 
 class _Loader(yaml.SafeLoader):

@@ -6,9 +6,9 @@ import json
 import time
 from typing import Any
 
-from frazil.aws import stack
+from frazil.aws import deploy_stack
 from frazil.aws.cloud import Cloud, aws_errors_explained
-from frazil.aws.deployment import AwsError, Deployment
+from frazil.aws.deployment_parameters import AwsError, Deployment
 from frazil.config.aws_calls import describe_task
 from frazil.errors import many
 
@@ -18,8 +18,8 @@ SHOWN = 3
 
 def progress(cloud: Cloud, deployment: Deployment) -> tuple[list[str], bool]:
     """Return lines about the pipeline, and whether its newest execution has not failed."""
-    found = stack.outputs(cloud, deployment)
-    lines = [f"stack {deployment.name}: {stack.state(cloud, deployment.name)['StackStatus']}"]
+    found = deploy_stack.outputs(cloud, deployment)
+    lines = [f"stack {deployment.name}: {deploy_stack.state(cloud, deployment.name)['StackStatus']}"]
     with aws_errors_explained("the pipeline"):
         states = cloud.client("stepfunctions")
         executions = states.list_executions(stateMachineArn=found["Pipeline"], maxResults=SHOWN)["executions"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from frazil.aws import definition, stack
+from frazil.aws import definition, deploy_stack
 from frazil.aws.cloud import Cloud, aws_errors_explained
-from frazil.aws.deployment import AwsError, Deployment
+from frazil.aws.deployment_parameters import AwsError, Deployment
 from frazil.aws.watch import progress
 from frazil.cli import aws_archives
 from frazil.config.settings import resolve
@@ -47,8 +47,8 @@ def _check(deployment: Deployment, options: argparse.Namespace) -> int:
         print("AWS was not asked: no credentials were found")
     else:
         _require_all(cloud, deployment)
-        stack.cluster_role(cloud, deployment)
-        found += stack.definition_problems(cloud, deployment)
+        deploy_stack.cluster_role(cloud, deployment)
+        found += deploy_stack.definition_problems(cloud, deployment)
         print(f"account {account} has the buckets and the DMS task, and accepts the template")
     for problem in found:
         print(problem)
@@ -56,8 +56,8 @@ def _check(deployment: Deployment, options: argparse.Namespace) -> int:
 
 
 def _require_all(cloud: Cloud, deployment: Deployment) -> None:
-    stack.require_buckets(cloud, deployment)
-    stack.require_task(cloud, deployment)
+    deploy_stack.require_buckets(cloud, deployment)
+    deploy_stack.require_task(cloud, deployment)
 
 
 # --- archives
@@ -76,12 +76,12 @@ def _up(deployment: Deployment, options: argparse.Namespace) -> int:
     cloud = Cloud(deployment.settings.region)
     identity = cloud.identity()
     _require_all(cloud, deployment)
-    role = stack.cluster_role(cloud, deployment)
-    stack.require_changeable(cloud, deployment)
+    role = deploy_stack.cluster_role(cloud, deployment)
+    deploy_stack.require_changeable(cloud, deployment)
     archives = aws_archives.all_archives(deployment)
     urls = {name: url for name, (url, _) in archives.items()}
-    events = stack.events_are_on(cloud, deployment.source.bucket)
-    name, changes = stack.change_set(cloud, deployment, deployment.parameters(*identity, urls, role))
+    events = deploy_stack.events_are_on(cloud, deployment.source.bucket)
+    name, changes = deploy_stack.change_set(cloud, deployment, deployment.parameters(*identity, urls, role))
     for change in changes:
         replaced = " (replaced)" if change["Replacement"] == "True" else ""
         print(f"{change['Action'].lower()} {change['LogicalResourceId']}: {change['ResourceType']}{replaced}")
@@ -92,14 +92,14 @@ def _up(deployment: Deployment, options: argparse.Namespace) -> int:
         return runs.NOTHING
     if not options.yes:
         if name:
-            stack.drop_change_set(cloud, deployment, name)
+            deploy_stack.drop_change_set(cloud, deployment, name)
         print(f"nothing is changed yet;\n  frazil aws up --env {deployment.settings.env} --yes does this")
         return runs.OK
     aws_archives.send(cloud, archives)
     if name:
-        stack.carry_out(cloud, deployment, name, lambda text: print(text, flush=True))
+        deploy_stack.carry_out(cloud, deployment, name, lambda text: print(text, flush=True))
     if not events:
-        stack.turn_events_on(cloud, deployment.source.bucket)
+        deploy_stack.turn_events_on(cloud, deployment.source.bucket)
     print(
         f"{deployment.name} is up;\n  frazil aws start --env {deployment.settings.env} starts it now, else the next hour"
     )
@@ -109,10 +109,10 @@ def _up(deployment: Deployment, options: argparse.Namespace) -> int:
 def _down(deployment: Deployment, options: argparse.Namespace) -> int:
     cloud, env = Cloud(deployment.settings.region), deployment.settings.env
     cloud.identity()
-    there = stack.state(cloud, deployment.name)
-    found = stack.outputs(cloud, deployment) if there else {}
-    keys = stack.objects(cloud, deployment.artifacts)
-    at_work = stack.running(cloud, found["Pipeline"]) if found.get("Pipeline") else []
+    there = deploy_stack.state(cloud, deployment.name)
+    found = deploy_stack.outputs(cloud, deployment) if there else {}
+    keys = deploy_stack.objects(cloud, deployment.artifacts)
+    at_work = deploy_stack.running(cloud, found["Pipeline"]) if found.get("Pipeline") else []
     for each in at_work:
         print(f"stop execution {each['name']} and its job")
     if there:
@@ -124,13 +124,13 @@ def _down(deployment: Deployment, options: argparse.Namespace) -> int:
     if not options.yes:
         print(f"nothing is deleted yet;\n  frazil aws down --env {env} --yes deletes this")
         return runs.OK if there or keys else runs.NOTHING
-    stack.stop(cloud, at_work)
+    deploy_stack.stop(cloud, at_work)
     if there:
         if found.get("Application"):
-            stack.stop_application(cloud, found["Application"])
-        stack.delete_stack(cloud, deployment, lambda text: print(text, flush=True))
-    stack.delete_objects(cloud, deployment.artifacts, keys)
-    if left := stack.left_over(cloud, env):
+            deploy_stack.stop_application(cloud, found["Application"])
+        deploy_stack.delete_stack(cloud, deployment, lambda text: print(text, flush=True))
+    deploy_stack.delete_objects(cloud, deployment.artifacts, keys)
+    if left := deploy_stack.left_over(cloud, env):
         raise AwsError(f"still there with the tag of {env}: {', '.join(left)}", "delete them in the console")
     print(f"nothing of {env} is left")
     return runs.OK
@@ -142,8 +142,8 @@ def _down(deployment: Deployment, options: argparse.Namespace) -> int:
 def _start(deployment: Deployment, options: argparse.Namespace) -> int:
     cloud = Cloud(deployment.settings.region)
     cloud.identity()
-    pipeline = stack.outputs(cloud, deployment)["Pipeline"]
-    if at_work := stack.running(cloud, pipeline):
+    pipeline = deploy_stack.outputs(cloud, deployment)["Pipeline"]
+    if at_work := deploy_stack.running(cloud, pipeline):
         print(f"execution {at_work[0]['name']} is at work")
         return runs.SKIPPED
     with aws_errors_explained("the pipeline"):

@@ -8,7 +8,7 @@ from io import BytesIO
 from pathlib import Path
 
 from frazil.aws.cloud import Cloud, aws_errors_explained
-from frazil.aws.deployment import OLDEST_PYTHON, Deployment
+from frazil.aws.deployment_parameters import OLDEST_PYTHON, Deployment
 from frazil.cli import aws_job, bundle
 from frazil.config.aws_calls import code_of
 from frazil.config.environment_file import find_params

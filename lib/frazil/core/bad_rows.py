@@ -12,7 +12,7 @@ from frazil.config.lake_types import value_type
 from frazil.config.spec import TableSpec
 from frazil.core.csv import Dialect, WrongWidth, line_of
 from frazil.core.field_meaning import FieldRules, texts_by_role, values_by_role
-from frazil.core.parquet_values import as_texts, kind_of
+from frazil.core.parquet_types import as_texts, kind_of
 from frazil.core.replaced_values import FFFD, times_as_texts
 
 if TYPE_CHECKING:

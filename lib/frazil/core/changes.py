@@ -27,7 +27,7 @@ from frazil.core import bad_rows
 from frazil.core.bad_rows import COMMIT_TIME, BadRow, Fault
 from frazil.core.field_meaning import FieldRules, absent_columns, texts_by_role, values_by_role
 from frazil.core.field_roles import fields_by_role
-from frazil.core.parquet_values import type_values
+from frazil.core.parquet_types import type_values
 from frazil.core.replaced_values import as_texts_where_lacking, replaced_texts
 from frazil.core.rows_of_table import RowMasks, rows_of_table
 from frazil.core.types import type_texts

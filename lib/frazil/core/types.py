@@ -1,6 +1,6 @@
 """DMS data types: the lake's Arrow type of each, and the exact value of a text in it.
 
-`core.parquet_values` does the same for values of Parquet. `core.masks` hashes the values of masked columns.
+`core.parquet_types` does the same for values of Parquet. `core.masks` hashes the values of masked columns.
 """
 
 from __future__ import annotations

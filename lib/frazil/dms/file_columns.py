@@ -58,7 +58,7 @@ def require_comparable(
 ) -> None:
     """Raise SourceError for columns whose type in the file cannot have any value of the spec's type."""
     from frazil.core.changes import COMMIT_TS
-    from frazil.core.parquet_values import can_be_compared
+    from frazil.core.parquet_types import can_be_compared
 
     wrong = []
     for role, (name, kind) in zip(roles, schema, strict=True):

@@ -20,7 +20,7 @@ from frazil.core.csv import BLOCK, Dialect, Records, fields_of_lines, read_recor
 from frazil.core.field_meaning import FieldRules
 from frazil.core.field_roles import TABLE
 from frazil.core.masks import masked
-from frazil.core.parquet_values import with_valid_texts
+from frazil.core.parquet_types import with_valid_texts
 from frazil.core.rows_of_table import table_named
 from frazil.core.types import type_texts
 from frazil.dms.endpoint import SourceTable

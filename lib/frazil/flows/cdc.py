@@ -19,12 +19,12 @@ from frazil.engine.small_batch import MOST_MB, are_small, must_be_small
 from frazil.engine.tasks import groups_of, results_of_groups
 from frazil.errors import FrazilError, many
 from frazil.flows import pending_work, quarantine
-from frazil.flows.apply import FileBatch, apply_batch, require_whole_rows, take_batch
+from frazil.flows.apply_batch import FileBatch, apply_batch, require_whole_rows, take_batch
 from frazil.flows.continuous import process_continuously, show
+from frazil.flows.executors_without_python import tasks_or_here
 from frazil.flows.schema_changes import follow
 from frazil.flows.served import refreshing
 from frazil.flows.source_catalog import follow_source
-from frazil.flows.tasks_or_driver import tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
 from frazil.lake.commit import PositionMovedError

@@ -25,12 +25,12 @@ from frazil.engine import load_files as engine
 from frazil.engine.read_files import files_of_keys, plan_files
 from frazil.errors import LOAD_AGAIN, FrazilError, many
 from frazil.flows import quarantine
-from frazil.flows.apply import write_files
+from frazil.flows.apply_batch import write_files
+from frazil.flows.executors_without_python import digests_of
 from frazil.flows.quarantine import OfBatch
 from frazil.flows.schema_changes import follow, require_first_files
 from frazil.flows.served import refreshing
 from frazil.flows.source_catalog import follow_source
-from frazil.flows.tasks_or_driver import digests_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
 from frazil.lake.stored_applied_files import Update, remember_same

@@ -22,9 +22,9 @@ from frazil.dms.position import POSITION
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, jvm_maintenance
+from frazil.lake.commit_retry import until_committed
 from frazil.lake.kept_snapshots import KeptSnapshot, read_kept_snapshots
 from frazil.lake.pyiceberg_catalog import SERVED, SERVED_COLUMNS, VISIBLE
-from frazil.lake.retry import until_committed
 from frazil.lake.small_frames import frame, of_arrow
 from frazil.lake.tables import TableError, create_namespaces
 

@@ -16,7 +16,7 @@ from frazil.flows import ledger
 from frazil.flows.preview_stages import Stage, size, stage
 from frazil.flows.served import held, refreshing
 from frazil.flows.workbook import Workbook
-from frazil.lake import jvm, jvm_maintenance, maintenance_actions, maintenance_plan, retry
+from frazil.lake import commit_retry, jvm, jvm_maintenance, maintenance_actions, maintenance_plan
 from frazil.lake import quarantine_table as kept
 from frazil.lake.compaction import file_groups
 from frazil.lake.maintenance_plan import Action
@@ -140,16 +140,16 @@ def run(book: Workbook) -> list[TableResult]:
     if platform:
         return [TableResult(spec.source, "managed", f"by {platform}") for spec in book.specs.values()]
     started = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}_{uuid.uuid4().hex[:6]}"
-    ended = retry.steady(lambda: _ended(book))
+    ended = commit_retry.steady(lambda: _ended(book))
     for own in map(book.ops, ("commits", "maintenance", "quarantine")):
         if book.spark.catalog.tableExists(own):
             require_table_in_past(jvm.load_table(book.spark, own), own)
     if book.settings.only_plans:
         return book.each_table(lambda spec: _planned(spec, _actions(book, spec, ended)))
-    retry.steady(lambda: ledger.record(book))  # before any snapshot expires
+    commit_retry.steady(lambda: ledger.record(book))  # before any snapshot expires
     done = book.each_table(lambda spec: _act(book, spec, _actions(book, spec, ended), started))
-    retry.steady(lambda: ledger.record(book))  # the commits of compaction
-    retry.steady(lambda: ledger.tidy(book))
+    commit_retry.steady(lambda: ledger.record(book))  # the commits of compaction
+    commit_retry.steady(lambda: ledger.tidy(book))
     return done
 
 

@@ -24,7 +24,7 @@ from frazil.dms.position import Position, require_replayable, require_same_load
 from frazil.dms.settings_lint import LOSS, left_out, lint, unknown_settings
 from frazil.errors import FrazilError
 from frazil.flows import pending_work, quarantine_status, stream_check
-from frazil.flows.apply import megabytes, take_batch
+from frazil.flows.apply_batch import megabytes, take_batch
 from frazil.flows.full_load import load_waits, require_one_age, verdict
 from frazil.flows.schema_changes import FromStream, shape
 from frazil.flows.source_catalog import follow_source

@@ -30,7 +30,7 @@ from frazil.engine.read_files import plan_files
 from frazil.engine.write_rows import write_elsewhere
 from frazil.errors import HIDDEN, many, nearest
 from frazil.flows import quarantine
-from frazil.flows.apply import take_batch
+from frazil.flows.apply_batch import take_batch
 from frazil.flows.preview_stages import Stage, beside, failed, size, stage
 from frazil.flows.schema_changes import shape
 from frazil.flows.workbook import Workbook

@@ -20,9 +20,9 @@ from frazil.config.sql import literal
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.engine.reread_quarantined import Reread, reread_frame
 from frazil.flows import quarantine, quarantine_status, stream_read
-from frazil.flows.apply import RowsToMerge, commit_by_merge
+from frazil.flows.apply_batch import RowsToMerge, commit_by_merge
+from frazil.flows.executors_without_python import in_tasks_or_here
 from frazil.flows.schema_changes import every_column, follow
-from frazil.flows.tasks_or_driver import in_tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, merge
 from frazil.lake import quarantine_columns as columns

@@ -16,7 +16,7 @@ from frazil.dms.position import POSITION, Position
 from frazil.flows.control_record_changes import Difference, Event, events, is_whole, names_in_messages, shape_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm_schema, schema_evolution, tables
-from frazil.lake.retry import may_try_again, until_committed
+from frazil.lake.commit_retry import may_try_again, until_committed
 from frazil.lake.schema_evolution import SchemaChange, SchemaError, TableColumns
 from frazil.lake.table_checks import record_columns, recorded
 from frazil.lake.tables import TableState, read_table_state

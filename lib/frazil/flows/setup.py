@@ -27,7 +27,7 @@ from frazil.flows import served, stream_check
 from frazil.flows.schema_changes import follow, require_first_files
 from frazil.flows.source_catalog import follow_source
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit, jvm, retry, stored_applied_files, tables
+from frazil.lake import commit, commit_retry, jvm, stored_applied_files, tables
 from frazil.results import TableResult
 
 
@@ -102,7 +102,7 @@ def create_tables(book: Workbook) -> list[TableResult]:
     """
     follow_source(book)
     sound = [book.name(s) for s in book.specs.values() if not s.problem]
-    retry.steady(lambda: tables.create_namespaces(book.spark, sound))
+    commit_retry.steady(lambda: tables.create_namespaces(book.spark, sound))
 
     def work(spec) -> TableResult:
         if not book.stream:

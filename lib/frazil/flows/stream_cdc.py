@@ -27,7 +27,7 @@ from frazil.dms.stream_source import (
 from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.errors import FrazilError
 from frazil.flows import quarantine, stream_load
-from frazil.flows.apply import Batch, apply_batch
+from frazil.flows.apply_batch import Batch, apply_batch
 from frazil.flows.continuous import LONGEST_PAUSE_S, asleep, show
 from frazil.flows.control_record_changes import require_one_meaning
 from frazil.flows.new_tables import handle_new_tables

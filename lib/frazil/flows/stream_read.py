@@ -26,7 +26,7 @@ from frazil.engine.message_blocks import MOST_BYTES, SAMPLED, Blocks, Part, Part
 from frazil.engine.quarantine_records import unreadable_records
 from frazil.errors import many
 from frazil.flows.control_record_changes import names_in_messages
-from frazil.flows.tasks_or_driver import tasks_or_here
+from frazil.flows.executors_without_python import tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, quarantine_columns, quarantine_table
 from frazil.lake.tables import TableState

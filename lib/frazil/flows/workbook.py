@@ -35,7 +35,7 @@ from frazil.dms.storage import endpoint_url, is_s3
 from frazil.dms.stream_source import Stream, StreamError
 from frazil.errors import FrazilError, SafeFormatter, many, nearest, safe
 from frazil.flows.interrupts import StoppedError, stop_requests
-from frazil.lake import jvm, retry
+from frazil.lake import commit_retry, jvm
 from frazil.lake.jvm_executors import watch_executors
 from frazil.lake.jvm_process import require_alive, watch
 from frazil.lake.storage_errors import require_metadata, storage_error_explained
@@ -378,7 +378,7 @@ class Workbook:
             if spec.source not in self._readable:
                 require_metadata(self.settings, spec.target)
                 self._readable.add(spec.source)
-            result = retry.steady(lambda: work(spec))  # each step first checks what is done
+            result = commit_retry.steady(lambda: work(spec))  # each step first checks what is done
         except PausedError as e:
             result = TableResult(spec.source, "paused", e.note)
         except FrazilError as e:

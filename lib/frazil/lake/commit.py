@@ -19,7 +19,7 @@ from frazil.config.processes import host, is_running
 from frazil.dms.position import POSITION, Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
-from frazil.lake.retry import ATTEMPTS, may_try_again, until_committed
+from frazil.lake.commit_retry import ATTEMPTS, may_try_again, until_committed
 from frazil.lake.stored_position import BATCH, BRANCH_PREFIX
 from frazil.lake.tables import TableState, load, read_table_state
 

@@ -25,8 +25,8 @@ from frazil.config.spark_session import is_local, job_properties, low_priority, 
 from frazil.config.sql import identifier, literal
 from frazil.lake import jvm, jvm_data_files, jvm_maintenance
 from frazil.lake.commit import remove_abandoned_branches
+from frazil.lake.commit_retry import MainMovedError, is_known_failure, may_try_again, until_committed
 from frazil.lake.remap_deletes import CompactionError, remapped_deletes
-from frazil.lake.retry import MainMovedError, is_known_failure, may_try_again, until_committed
 from frazil.lake.rewrite_files import ORDER, ChangedRowsError, OldFile, RewritePlan, Rewritten, rewrite_files
 from frazil.lake.row_delta_files import deleted_rows
 from frazil.lake.small_file_merge import is_ingesting, left_to_ingestion

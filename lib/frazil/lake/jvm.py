@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.jars import LOADED, LOCAL_FILES
 from frazil.dms.position import POSITION
 from frazil.errors import safe
-from frazil.lake.retry import MainMovedError, causes, failure, is_no_answer, steady, until_committed
+from frazil.lake.commit_retry import MainMovedError, causes, failure, is_no_answer, steady, until_committed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

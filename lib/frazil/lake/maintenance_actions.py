@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from frazil.config.settings import MaintenanceSettings
 from frazil.config.sql import literal
 from frazil.lake import jvm, jvm_maintenance
+from frazil.lake.commit_retry import is_known_failure, until_committed
 from frazil.lake.compaction import compact
 from frazil.lake.kept_snapshots import read_kept_snapshots
 from frazil.lake.maintenance_plan import states_to_tag
-from frazil.lake.retry import is_known_failure, until_committed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -29,10 +29,10 @@ from frazil.dms.position import POSITION, Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
 from frazil.lake.commit import is_dead, new_batch
+from frazil.lake.commit_retry import until_committed
 from frazil.lake.jvm import TAG
 from frazil.lake.merge import as_view, insert
 from frazil.lake.quarantine_columns import LATER, OBSOLETE, OPEN, RECORD, STATE, STILL_BAD, UNREADABLE
-from frazil.lake.retry import until_committed
 from frazil.lake.stored_position import BATCH, BRANCH_PREFIX
 from frazil.lake.tables import TableState, create_namespaces
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from frazil.lake import jvm, jvm_maintenance, retry
+from frazil.lake import commit_retry, jvm, jvm_maintenance
 from frazil.lake.data_file_writer import LAST_UPDATED, ROW_ID
 from frazil.lake.rewrite_files import ORDER, file_name
 from frazil.lake.row_delta_files import NewFile, in_order, write_rows
@@ -99,7 +99,7 @@ class SmallFileMerge:
                 spark, table, at.snapshot, head.sequenceNumber(), files, _summary(at, young, new)
             )
         except Exception as error:
-            if not retry.is_known_failure(error):
+            if not commit_retry.is_known_failure(error):
                 raise
             jvm_maintenance.remove_files(table, files.new)
             return

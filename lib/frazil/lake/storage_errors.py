@@ -15,7 +15,7 @@ from frazil.config.paths import SQLITE, sqlite_file, without_scheme
 from frazil.config.settings import Settings
 from frazil.dms.storage import StorageError, endpoint_url, read, walk
 from frazil.errors import FrazilError
-from frazil.lake import jvm, retry
+from frazil.lake import commit_retry, jvm
 from frazil.lake.pyiceberg_catalog import LOCAL_FIRST, CatalogError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def storage_error_explained(error: Exception, settings: Settings, target: str) -
     """Return what is wrong with a table's storage or catalog, with its remedy; None if an error has another cause."""
     text = f"{jvm.cause(error)} {error}"
     name = f"{settings.catalog}.{target}"
-    if retry.is_no_answer(error):
+    if commit_retry.is_no_answer(error):
         return CatalogError(
             f"{name}: the catalog at {settings.catalog_options.get('uri') or 'its address'} does not answer: {jvm.cause(error)}",
             "see that it runs and can be reached, then run again: what was committed stays, what was not is done then",

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from frazil.errors import many
-from frazil.report.advice import FEWEST
 from frazil.report.chart_style import span, times
 from frazil.report.latency import STAGES, after_commit, stage_name
 from frazil.report.latency_charts import commit_steps
+from frazil.report.settings_advice import FEWEST
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from frazil.report.advice import Advice
     from frazil.report.latency import Analysis
+    from frazil.report.settings_advice import Advice
 
 NOTHING = "No commit in this window has source commit times: DMS writes none without TimestampColumnName."
 WHY = {

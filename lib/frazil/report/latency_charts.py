@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from frazil.report.advice import SPEEDS
 from frazil.report.chart_style import COLOURS, clock, durations, label, new_figure, seconds_axis, span, styled, times
 from frazil.report.latency import SERVED_BY, STAGES, after_commit, stage_name
+from frazil.report.settings_advice import SPEEDS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from frazil.report.advice import Advice
     from frazil.report.latency import Analysis
+    from frazil.report.settings_advice import Advice
 
 STAGE_COLOURS = dict(zip(STAGES, ("#3b6ea5", "#8fb3d9", "#e0a030", "#5aa469", "#7a6aa8"), strict=True))
 SERVED_COLOURS = ("#4aa3a3", "#8c6d46", "#c06030", "#b0506a")

@@ -28,8 +28,8 @@ from frazil.engine.load_files import FilesToWrite, write_data_files
 from frazil.engine.write_rows import Written
 from frazil.errors import FrazilError, many
 from frazil.flows import quarantine
+from frazil.flows.executors_without_python import digests_of, in_tasks_or_here
 from frazil.flows.quarantine import OfBatch
-from frazil.flows.tasks_or_driver import digests_of, in_tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm, merge
 from frazil.lake.commit import Commit, CommitMetadata, RowDeltaUnsupportedError

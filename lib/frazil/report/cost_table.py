@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import LatencySettings
 from frazil.errors import many
-from frazil.report.advice import DAY, Model, Setting
+from frazil.report.settings_advice import DAY, Model, Setting
 
 if TYPE_CHECKING:
-    from frazil.report.advice import Advice
     from frazil.report.latency import Analysis
+    from frazil.report.settings_advice import Advice
 
 GB_VCPU, POLL_S, VCPUS = 4, 3.0, (1, 2, 4, 8)
 LOOKS, STARTS = 3, 6

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from frazil.aws.cloud import Cloud, aws_errors_explained
-from frazil.aws.deployment import TAG, AwsError, Deployment, Place
+from frazil.aws.deployment_parameters import TAG, AwsError, Deployment, Place
 from frazil.config.aws_calls import code_of, describe_task
 
 READY = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE", "IMPORT_COMPLETE")
