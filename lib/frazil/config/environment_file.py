@@ -18,10 +18,7 @@ class ParameterError(FrazilError):
 
 
 RETIRED = {
-    (
-        "maintenance",
-        "z_order",
-    ): "compaction sorts by sort_by; for a z-order, call Iceberg's procedure rewrite_data_files",
+    ("maintenance", "z_order"): "compaction sorts by sort_by; for a z-order, call Iceberg's rewrite_data_files",
     ("maintenance", "statistics"): "call Iceberg's procedure compute_table_stats",
     ("maintenance", "max_manifests"): "manifests are rewritten when a table has more than 20",
     ("maintenance", "slice_attempts"): "each file group is tried three times a run",
