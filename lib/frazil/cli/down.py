@@ -148,7 +148,7 @@ def _tables(book: Workbook, own: dict[str, str]) -> tuple[dict[str, str], list[s
     """Return the tables to delete with their metadata files, all their files, what is kept and why, and the catalog."""
     tables, files, left = {}, [], []
     try:
-        catalog = pyiceberg_catalog.open_catalog(book.settings)
+        catalog = book.catalog
     except pyiceberg_catalog.CatalogError as e:
         catalog, left = None, [f"tables: {e.problem}"]
     for target in [*(s.target for s in book.specs.values() if not s.problem), *own] if catalog else ():

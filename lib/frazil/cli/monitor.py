@@ -73,7 +73,7 @@ def _facts(operate: OperateSettings, look: Look) -> metrics.Facts:
 def _lake(operate: OperateSettings) -> tuple[dict[str, dict[str, int]], dict[str, int]]:
     """Return the sizes of each table that can be read, and the number of quarantined rows that wait."""
     book = Workbook(operate, lambda text: None)
-    catalog, sizes = pyiceberg_catalog.open_catalog(operate), {}
+    catalog, sizes = book.catalog, {}
     for spec in book.specs.values():
         with suppress(FrazilError):  # `frazil check` reports it
             sizes[spec.source] = pyiceberg_catalog.sizes(pyiceberg_catalog.get_table(catalog, spec.target))
@@ -121,10 +121,9 @@ def _datasets(book: Workbook, facts: dict[str, Any]) -> tuple[list[Place], list[
     applied = {n: runs.applied(r) for n, r in results.items()}
     specs = [book.specs[n] for n, rows in applied.items() if rows]
     read = [p for spec in specs for p in _read(book, spec)]
-    catalog = pyiceberg_catalog.open_catalog(book.settings) if specs else None
     written = []
     for spec in specs:
-        table = pyiceberg_catalog.get_table(catalog, spec.target)
+        table = pyiceberg_catalog.get_table(book.catalog, spec.target)
         columns = [(f.name, str(f.field_type)) for f in table.schema().fields]
         written.append(Written(lineage.place(table.location()), columns, applied[spec.source]))
     return list(dict.fromkeys(read)), written

@@ -40,7 +40,7 @@ def watch(book: Workbook, stop: threading.Event, every_s: float = 0.5) -> int:
     measured. Results are written to the ledger every minute and at the end; a kill loses at most that minute's, and
     duplicates nothing.
     """
-    catalog = pyiceberg_catalog.open_catalog(book.settings)
+    catalog = book.catalog
     known: dict[str, set[int]] = {}
     kept: list[tuple] = []
     written, count, last = time.monotonic(), 0, False

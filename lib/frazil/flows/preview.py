@@ -7,6 +7,7 @@ what cannot be shown is a sentence.
 from __future__ import annotations
 
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -51,7 +52,7 @@ NOTHING = Stage("nothing to show")
 
 
 @dataclass
-class _Preview:
+class _Preview(ABC):
     """The next files of one table, and a sample of their records; `why` is the reason if one of them cannot be shown."""
 
     book: Workbook
@@ -81,9 +82,9 @@ class _Preview:
             except Exception as error:
                 self.why = failed(error)
 
+    @abstractmethod
     def _take(self) -> TableState | None:
         """Take the files of the batch or load as a run does; return the table's state."""
-        raise NotImplementedError
 
     def _read(self) -> None:
         base, book = self._take(), self.book
