@@ -47,7 +47,7 @@ class FakeServer:
         elif statement.startswith("DROP"):
             self.there.discard(last)
         elif statement.startswith(("SHOW", "SELECT")):
-            return [("x", name) for name in sorted(self.there)]
+            return [("x", name, "public") for name in sorted(self.there)]
         return []
 
 
@@ -62,7 +62,7 @@ class Cursor:
 
     def execute(self, statement: str) -> None:
         self.rows = self.server.execute(statement)
-        self.description = [("c",)] if self.rows else None
+        self.description = [("created_on",), ("name",), ("schema_name",)] if self.rows else None
 
     def fetchall(self):
         return self.rows

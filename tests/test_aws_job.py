@@ -95,6 +95,21 @@ def test_a_job_fails_if_a_retry_may_cure_it_and_keeps_its_messages_then(tmp_path
     assert not [n for n in kept(url) if "index" in n or "lock" in n]
 
 
+def test_a_job_keeps_runs_that_lie_elsewhere(tmp_path, monkeypatch, url, queue):
+    (tmp_path / "params").mkdir()
+    (tmp_path / "params/w.yml").write_text(f"common: {{runs: {tmp_path}/elsewhere}}")
+    monkeypatch.setenv("FRAZIL_PARAMS", str(tmp_path / "params"))
+
+    def run(argv: list[str]) -> int:
+        (tmp_path / "elsewhere/w/a-run").mkdir(parents=True)
+        (tmp_path / "elsewhere/w/a-run/run.json").write_text("{}")
+        return runs.OK
+
+    monkeypatch.setattr(cli, "main", run)
+    assert aws_job.main(["--env", "w", "--runs", RUNS, "--notebook", CHANGES]) == 0
+    assert "a-run/run.json" in kept(url)
+
+
 def test_on_glue_a_job_unpacks_its_archives_for_itself_and_for_its_kernel(tmp_path, monkeypatch, url, queue):
     s3, packed = client("s3", url), tmp_path / "packages.tar.gz"
     (tmp_path / "only_on_glue.py").write_text("HERE = True")

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from frazil.cli import run, schema, table
-from frazil.config import spark_session
+from frazil.config import cell_parameters, spark_session
 from frazil.config.environment_file import RENAMED, RETIRED, WAREHOUSES, find_params
 from frazil.config.settings import GIVEN, NOTEBOOKS, ParameterError, resolve
 from frazil.config.spark_session import SessionError
@@ -247,6 +247,65 @@ def test_broken_yaml_is_refused(params, tmp_path):
         resolve("setup", {})
 
 
+def test_a_section_that_is_there_twice_is_refused(params, tmp_path):
+    """YAML keeps the last one, and the parameters of the first would not count."""
+    (tmp_path / "demo.yml").write_text("cdc_merge: {late_files: after}\nwarehouses: {}\ncdc_merge: {lane: merge}\n")
+    with pytest.raises(ParameterError, match="demo.yml: not YAML: 'cdc_merge' is there twice, line 3, column 1"):
+        resolve("cdc_merge", {})
+
+
+def test_an_entry_of_a_spec_that_is_there_twice_is_refused(tmp_path):
+    text = yaml.safe_dump(good() | {"exclude": ["n"]})
+    (tmp_path / "t.yml").write_text(f"{text}exclude: [v]\n")
+    with pytest.raises(SpecError, match="t.yml: not YAML: 'exclude' is there twice"):
+        load_specs(tmp_path)
+
+
+def test_a_value_that_is_named_once_and_used_twice_is_no_entry_twice(params, tmp_path):
+    (tmp_path / "demo.yml").write_text("common: &all {parallel_tables: 3}\ncdc_merge: {<<: *all, parallel_tables: 4}\n")
+    assert resolve("cdc_merge", {}).settings.parallel_tables == 4
+
+
+def test_a_file_in_another_encoding_is_named(params, tmp_path):
+    (tmp_path / "demo.yml").write_bytes("common: {source: Bücher}".encode("latin-1"))
+    with pytest.raises(ParameterError, match="demo.yml: is not in UTF-8"):
+        resolve("setup", {})
+
+
+@pytest.mark.parametrize(("name", "value"), [("tables", {"a.b"}), ("runs", find_params), ("source", b"x")])
+def test_a_value_that_no_parameter_takes_is_refused_and_not_passed_over(params, name, value):
+    if callable(value):
+        assert resolve("setup", {name: value}).settings.runs == "runs", "an import may have the name of a parameter"
+        return
+    with pytest.raises(ParameterError, match=f"{name}: a (set|bytes) is no value of a parameter"):
+        resolve("setup", {name: value})
+
+
+@pytest.mark.parametrize("name", ["max_batch_files", "max_batch_messages", "max_batch_mb", "index_limit_mb"])
+def test_a_limit_below_the_smallest_is_refused(params, name):
+    with pytest.raises(ParameterError, match=f"{name}: -1 should be greater than or equal to [01]"):
+        resolve("cdc_merge", {name: -1})
+
+
+def test_a_batch_of_no_file_is_refused(params):
+    """`frazil plan` would never end, and a run would apply nothing."""
+    with pytest.raises(ParameterError, match="max_batch_files: 0 should be greater than or equal to 1"):
+        resolve("cdc_merge", {"max_batch_files": 0})
+
+
+def test_a_cell_with_a_command_of_ipython_counts_as_it_reads_now(monkeypatch):
+    from IPython.core.interactiveshell import InteractiveShell
+
+    kernel = InteractiveShell()
+    monkeypatch.setattr(cell_parameters, "shell", lambda: kernel)
+    monkeypatch.setattr(cell_parameters, "_present", {})
+    for text in ("dry_run = True", "%time 1\ndry_run = False"):
+        meta = {"tags": ["parameters"]}
+        cell_parameters._keep(SimpleNamespace(raw_cell=text, cell_id="a", cell_meta=meta))
+        kernel.run_cell(text)
+    assert cell_parameters.stated(kernel.user_ns, {"dry_run"}, set()) == {"dry_run": False}
+
+
 def test_resolving_again_in_a_used_kernel_takes_later_variables_but_no_near_misses(params):
     cell = {"parallel_tables": 3}
     resolve("setup", cell)
@@ -325,6 +384,19 @@ def test_a_wrong_spec_is_refused(change, says):
 def test_a_refusal_names_the_file():
     with pytest.raises(SpecError, match="^specs/t.yml: "):
         parse_spec({**good(), "key": ["x"]}, "specs/t.yml")
+
+
+def test_a_table_whose_files_would_be_inside_the_folder_of_another_is_refused(tmp_path):
+    """Dropping the outer one, or removing its orphan files, would delete the files of the inner one."""
+    for name, target in (("t", "shop.orders"), ("u", "shop.orders.items")):
+        (tmp_path / f"{name}.yml").write_text(yaml.safe_dump({**good(), "source": f"public.{name}", "target": target}))
+    with pytest.raises(SpecError, match=r"'shop.orders.items' would be inside the folder of 'shop.orders'"):
+        load_specs(tmp_path)
+
+
+def test_a_spec_may_end_in_yaml(tmp_path):
+    (tmp_path / "t.yaml").write_text(yaml.safe_dump(good()))
+    assert list(load_specs(tmp_path)) == ["public.t"]
 
 
 def test_two_tables_with_one_target_are_refused(tmp_path):

@@ -17,7 +17,7 @@ from frazil.config.policies import SchemaPolicy
 from frazil.config.settings import resolve
 from frazil.config.source_database import Connection, SourceDatabaseError, engine_of, source_connection
 from frazil.config.spec import TableSpec, load_specs
-from frazil.flows import cdc, full_load, reconcile, setup
+from frazil.flows import cdc, full_load, reconcile, setup, source_catalog
 from frazil.flows.plan import plan
 from frazil.flows.source_catalog import DMS_TYPES, QUERIES, CatalogTable, as_declared, dms_type, read_catalog
 from frazil.flows.workbook import Workbook
@@ -44,7 +44,7 @@ SECRET = "s3cr3t-Pa55"
         ("postgresql", "numeric(60,2)", "STRING(62)", False), ("postgresql", "timestamp(3) with time zone", "DATETIME", True),
         ("postgresql", "integer[]", "NCLOB", False), ("postgresql", "character varying(80)", "WSTRING(80)", False),
         ("mysql", "bigint(20) unsigned", "UINT8", False), ("mysql", "tinyint(1)", "INT1", False), ("mysql", "bit(1)", "BOOLEAN", False),
-        ("mysql", "timestamp(6)", "DATETIME", True), ("mysql", "enum('a','b')", "WSTRING(64)", False),
+        ("mysql", "int(10) unsigned zerofill", "UINT4", False), ("mysql", "timestamp(6)", "DATETIME", True), ("mysql", "enum('a','b')", "WSTRING(64)", False),
         ("sqlserver", "nvarchar(max)", "NCLOB", False), ("sqlserver", "decimal(12,4)", "NUMERIC(12,4)", False),
         ("sqlserver", "money", "NUMERIC(19,4)", False), ("sqlserver", "datetime2", "DATETIME", False),
         ("oracle", "number", "NUMERIC(38,10)", False), ("oracle", "number(4,0)", "INT2", False), ("oracle", "number(9,0)", "INT4", False),
@@ -54,6 +54,12 @@ SECRET = "s3cr3t-Pa55"
 )  # fmt: skip
 def test_a_source_type_is_what_dms_makes_of_it(engine, kind, dms, utc):
     assert dms_type(engine, kind) == (dms, utc)
+
+
+def test_an_unknown_type_is_named_with_its_table_and_column():
+    row = ("geo", "places", "at", 1, "geometry(Point,4326)", True, None, None, None, False)
+    with pytest.raises(SourceDatabaseError, match="geo.places: column 'at': column type 'geometry"):
+        source_catalog._table("geo.places", [row], "postgresql")
 
 
 def test_every_type_in_the_maps_is_one_that_a_spec_may_say():

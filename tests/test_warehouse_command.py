@@ -89,6 +89,27 @@ def test_undo_leaves_what_was_there_before(world, server, capsys):
     assert server.there == {"SHOP", "ORDERS"}
 
 
+def test_a_schema_of_the_same_name_is_not_taken_for_the_table(tmp_path, monkeypatch, server, capsys):
+    """Snowflake's lists also name schema, database and owner of each object."""
+    WarehouseWorld(tmp_path, monkeypatch, snow={"engine": "snowflake", **ENTRIES, "namespace": "orders"})
+    other = [("2026-11-01", "OTHER", "ORDERS")]
+    server.answers = [
+        ("SHOW ICEBERG TABLES", other),
+        ("SHOW SCHEMAS", [("2026-11-01", "INFORMATION_SCHEMA", "ORDERS")]),
+    ]
+    assert frazil("apply") == 0
+    told = capsys.readouterr().out
+    assert "schema orders: made" in told and "table orders: made" in told
+
+
+def test_a_table_without_a_snapshot_is_said_and_the_others_are_looked_at(late, capsys):
+    late.catalog.drop_table("shop.orders")
+    late.catalog.create_table("shop.orders", late.catalog.load_table("shop.items").schema())
+    assert frazil("refresh") == 6
+    told = capsys.readouterr().out
+    assert "duck: shop.orders has no rows yet" in told and "duck: public.items: served" in told
+
+
 def test_undo_of_one_table_keeps_the_rest(world, server):
     frazil("apply")
     assert frazil("undo", "--table", "public.items") == 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 
 import pytest
 
@@ -130,3 +132,18 @@ def test_hooks_post_the_message_and_secrets_are_not_in_it(monkeypatch, capsys):
     call_hooks(operate, FAILED)  # nobody listens
     told = capsys.readouterr().err
     assert told.startswith("webhook: ") and "k1" not in told
+
+
+def test_a_receiver_that_answers_no_http_and_an_address_with_a_blank_are_reported(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        answer = threading.Thread(target=lambda: server.accept()[0].sendall(b"SSH-2.0-x\r\n"), daemon=True)
+        answer.start()
+        call_hooks(OperateSettings(webhook=f"http://127.0.0.1:{server.getsockname()[1]}/"), FAILED)
+        answer.join()
+    call_hooks(OperateSettings(webhook="https://hooks.slack.com/services/T B"), FAILED)
+    assert [line.partition(":")[0] for line in capsys.readouterr().err.splitlines()] == ["webhook", "webhook"]
+
+
+def test_what_the_command_prints_is_not_in_an_output_of_json(capfd):
+    call_hooks(OperateSettings(on_trouble="echo heard"), FAILED)
+    assert capfd.readouterr() == ("", "heard\n")

@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
 
     listed = int(time.time() * 1000)  # the run lists later
     code = frazil(["run", options.notebook, "--env", options.env])
-    _keep(Path(os.environ["FRAZIL_PARAMS"]).parent / "runs" / options.env, options.runs)
+    _keep(_run_folders(options.env), options.runs)
     if code in RETRY or (code == 3 and "full_load" in options.notebook):
         return code
     if options.queue and code != SKIPPED:
@@ -77,6 +77,18 @@ def _unpack(**archives: str) -> None:
 
 def _python_path() -> list[str]:
     return os.environ.get("PYTHONPATH", "").split(os.pathsep)
+
+
+def _run_folders(env: str) -> Path:
+    """Return the folder of an environment's runs; `frazil run` takes the usual one if its file has a fault."""
+    from frazil.config.settings import OperateSettings, resolve
+    from frazil.errors import FrazilError
+
+    try:
+        settings = resolve("operate", {"env": env}).settings
+    except FrazilError:
+        settings = OperateSettings(env=env, root=str(Path(os.environ["FRAZIL_PARAMS"]).parent))
+    return Path(settings.root) / settings.runs / env
 
 
 def _keep(folder: Path, place: str) -> None:

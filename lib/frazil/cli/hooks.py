@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from http.client import HTTPException
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -19,7 +20,8 @@ def call_hooks(operate: OperateSettings, facts: dict[str, Any], seconds: float =
     body = json.dumps(facts, default=str).encode()
     if operate.on_trouble:
         try:
-            subprocess.run(operate.on_trouble, shell=True, input=body, timeout=seconds, check=True)
+            # What the command prints must not get into an output of JSON.
+            subprocess.run(operate.on_trouble, shell=True, input=body, stdout=2, timeout=seconds, check=True)
         except subprocess.CalledProcessError as e:  # its text would show the command
             print(f"on_trouble: the command ended with exit code {e.returncode}", file=sys.stderr)
         except subprocess.TimeoutExpired:
@@ -40,5 +42,5 @@ def _post(webhook: str, facts: dict[str, Any], seconds: float, is_over: bool = F
         if body is not None:
             text = json.dumps(body, default=str).encode()
             urlopen(Request(url, text, {"Content-Type": "application/json"}), timeout=seconds).close()
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, HTTPException) as e:
         print(f"webhook: {safe(str(e))}", file=sys.stderr)

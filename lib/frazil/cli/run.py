@@ -26,10 +26,11 @@ from frazil.cli.hooks import call_hooks
 from frazil.cli.notebook_process import Task
 from frazil.cli.run_folder import RunFolder, run_lock
 from frazil.config import redaction
-from frazil.config.environment_file import RENAMED, earlier_names, find_params, yaml_fault
+from frazil.config.environment_file import RENAMED, earlier_names, find_params
 from frazil.config.private_files import open_runs
 from frazil.config.processes import host
 from frazil.config.settings import NOTEBOOKS, CdcMergeSettings, OperateSettings, ParameterError, Settings, resolve
+from frazil.config.yaml_files import yaml_fault
 from frazil.dms.stream_source import UnreachableError
 from frazil.errors import FrazilError, many, nearest
 from frazil.flows import lag, pending_work, quarantine_status

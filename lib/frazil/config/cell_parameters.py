@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from frazil.config.environment_file import ParameterError
@@ -62,8 +63,9 @@ _INTERPRETER = {"In", "Out", "exit", "quit", "spark", "sc"}
 
 
 def stated(cell: dict[str, Any], known: set[str], earlier: set[str]) -> dict[str, Any]:
-    """Return the parameters that the cell sets, also by `earlier` names; refuse a plain variable that is none.
+    """Return the parameters that the cell sets, also by `earlier` names.
 
+    Refuse a plain variable that is no parameter, and a parameter whose value is no plain one.
     After a first call in a kernel, later cells may have left variables: then only near misses are refused. Variables
     that only an earlier version of a cell assigned do not count.
     """
@@ -71,7 +73,12 @@ def stated(cell: dict[str, Any], known: set[str], earlier: set[str]) -> dict[str
 
     found, again = {}, RESOLVED in cell
     for name, value in _assigned(cell).items():
-        if name.startswith("_") or name in _INTERPRETER or not isinstance(value, _PLAIN):
+        if name.startswith("_") or name in _INTERPRETER or callable(value) or isinstance(value, ModuleType):
+            continue
+        if not isinstance(value, _PLAIN):
+            if name in known and not again:
+                problem = f"{name}: a {type(value).__name__} is no value of a parameter"
+                raise ParameterError(problem, "write a text, a number, true or false, a list or a dictionary")
             continue
         if name in known or name in earlier:
             if value is not None:
@@ -86,8 +93,8 @@ def _keep(cell: Any) -> None:
     meta = getattr(cell, "cell_meta", None) or {}
     for deleted in meta.get("deletedCells") or ():
         _present.pop(deleted, None)
-    try:
-        statements = ast.parse(cell.raw_cell).body
+    try:  # IPython makes Python of its own commands, such as `%time`
+        statements = ast.parse(shell().transform_cell(cell.raw_cell)).body
     except SyntaxError:
         return
     stored = [n.id for s in statements for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]

@@ -8,8 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from frazil.config.yaml_files import read_yaml
 from frazil.errors import FrazilError, nearest
 
 
@@ -64,13 +63,6 @@ def find_params() -> Path:
     )
 
 
-def yaml_fault(error: yaml.YAMLError) -> str:
-    """Return what is wrong with a YAML text and where, without the line itself, which may hold a credential."""
-    mark = getattr(error, "problem_mark", None)
-    place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-    return f"{getattr(error, 'problem', None) or type(error).__name__}{place}"
-
-
 def read(env: str, known: dict[str, type]) -> tuple[Path, dict[str, dict[str, Any]]]:
     """Return an environment's file and the parameters that its sections state; `known`: the parameters of each section."""
     from frazil.config.parameter_models import environment_model
@@ -80,10 +72,7 @@ def read(env: str, known: dict[str, type]) -> tuple[Path, dict[str, dict[str, An
     if not file.is_file():
         there = [f.stem for f in file.parent.glob("*.yml")]
         raise ParameterError(f"no environment file {file}", f"{nearest(env, there)}; frazil init writes a new one")
-    try:
-        sections = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-    except yaml.YAMLError as e:
-        raise ParameterError(f"{file}: not YAML: {yaml_fault(e)}", "correct the file") from None
+    sections = read_yaml(file, ParameterError) or {}
     if isinstance(sections, dict):
         renamed = {n: up_to_date(n, section, f"{file}: {n}") for n, section in sections.items() if n != WAREHOUSES}
         sections = {**sections, **renamed}

@@ -44,7 +44,7 @@ def _kind(hint: Any, declared: Mapping[str, Any]) -> Any:
     if isinstance(choices, dict):
         return Annotated[ChangesEntries, AfterValidator(Entries.given)]
     kind = Literal[choices] if choices else _KINDS.get(hint, hint)
-    return Annotated[kind, Field(ge=declared["least"])] if declared["least"] is not None else kind
+    return Annotated[kind, Field(ge=declared["least"])] if hint in (int, float) else kind
 
 
 @cache

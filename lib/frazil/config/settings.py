@@ -15,8 +15,8 @@ from frazil.config.policies import ON_BAD_ROWS, POLICIES, WITHOUT_KEY
 cell_parameters.follow()  # the cell of parameters runs after the one that imports this module
 
 
-def parameter(default: Any, help: str, choices: Any = (), least: int | None = None) -> Any:
-    """Declare a parameter: its default and help; the values that it may have, or for options {name: values}; the smallest one."""
+def parameter(default: Any, help: str, choices: Any = (), least: int = 0) -> Any:
+    """Declare a parameter: its default and help; the values that it may have, or for options {name: values}; the smallest number."""
     declared = {"help": help, "choices": choices, "least": least}
     if isinstance(default, list | dict):
         return field(default_factory=lambda: type(default)(default), metadata=declared)
@@ -182,11 +182,11 @@ class CdcMergeSettings(Settings):
     """Parameters of 02_cdc_merge."""
 
     max_batch_messages: int = parameter(
-        200_000, "Maximum number of stream messages to read per pass, across all tables."
+        200_000, "Maximum number of stream messages to read per pass, across all tables.", least=1
     )
 
-    max_batch_mb: int = parameter(256, "Maximum size of a batch's change files, in MB.")
-    max_batch_files: int = parameter(500, "Maximum number of change files per batch.")
+    max_batch_mb: int = parameter(256, "Maximum size of a batch's change files, in MB.", least=1)
+    max_batch_files: int = parameter(500, "Maximum number of change files per batch.", least=1)
     lane: str = parameter(
         "auto",
         "How to write batches. `merge` is one MERGE INTO. Row deltas find old rows by key index (`rowdelta`) or by a scan of the "
@@ -258,7 +258,9 @@ class MaintenanceSettings(PlannedSettings):
         0.1, "Compact a table when more than this share of the rows in its data files is deleted."
     )
     target_file_mb: int = parameter(
-        128, "Target size in MB of the files that compaction writes. A file below a quarter of it counts as small."
+        128,
+        "Target size in MB of the files that compaction writes. A file below a quarter of it counts as small.",
+        least=1,
     )
     keep_hours: float = parameter(
         24.0, "Expire snapshots older than this many hours; tags, branches and the current snapshot stay."

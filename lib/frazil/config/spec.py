@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from frazil.config.columns import Column, PastLayout, SpecError
 from frazil.config.policies import SchemaPolicy
+from frazil.config.yaml_files import read_yaml
 
 RESERVED = {
     "_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number",
@@ -161,24 +160,26 @@ def parse_spec(raw: dict, where: str = "<memory>") -> TableSpec:
 
 
 def require_own_place(spec: TableSpec, others: Iterable[TableSpec]) -> None:
-    """Raise SpecError if another spec has the same source or target."""
+    """Raise SpecError if another spec has the same source or target, or if one table's folder would be inside the other's."""
     for other in others:
         if spec.source == other.source or spec.target == other.target:
             raise SpecError(f"{spec.file}: '{spec.source}' → '{spec.target}' is also in {other.file}", "keep one")
+        outer, inner = sorted((spec.target, other.target), key=len)
+        if inner.startswith(f"{outer}."):
+            raise SpecError(
+                f"{spec.file}: the files of '{inner}' would be inside the folder of '{outer}' ({other.file})",
+                f"choose another namespace than {outer}: dropping that table would delete them",
+            )
 
 
 def load_specs(folder: Path, may_be_empty: bool = False) -> dict[str, TableSpec]:
-    """Read every `*.yml` of a folder and return the specs by source table."""
-    files = sorted(Path(folder).glob("*.yml"))
+    """Read every `*.yml` and `*.yaml` of a folder and return the specs by source table."""
+    files = sorted(f for f in Path(folder).glob("*.y*ml") if f.suffix in (".yml", ".yaml"))
     if not files and not may_be_empty:
         raise SpecError(f"no table specs in {folder}", "one YAML file per table, as in params/shop")
     specs: dict[str, TableSpec] = {}
     for file in files:
-        try:
-            raw = yaml.safe_load(file.read_text(encoding="utf-8"))
-        except yaml.YAMLError as e:
-            raise SpecError(f"{file}: not YAML: {' '.join(str(e).split())}", "correct the file") from None
-        spec = parse_spec(raw, str(file))
+        spec = parse_spec(read_yaml(file, SpecError), str(file))
         require_own_place(spec, specs.values())
         specs[spec.source] = spec
     return specs

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cache
-
-import yaml
+from pathlib import Path
 
 from frazil.config.environment_file import find_params
 from frazil.config.settings import ParameterError, Settings
 from frazil.config.validation import checked
 from frazil.config.warehouse_model import WarehouseEntries
+from frazil.config.yaml_files import read_yaml
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,7 @@ class Warehouse:
 
 @cache
 def _section(file: str, stamp: tuple[int, int]) -> dict[str, WarehouseEntries]:
-    with open(file, encoding="utf-8") as f:
-        found = (yaml.safe_load(f) or {}).get("warehouses") or {}
+    found = (read_yaml(Path(file), ParameterError) or {}).get("warehouses") or {}
     return {n: checked(WarehouseEntries, e, f"{file}: warehouse '{n}'", ParameterError) for n, e in found.items()}
 
 

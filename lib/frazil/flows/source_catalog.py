@@ -61,7 +61,7 @@ DMS_TYPES = {e: {m[0]: (m[1], bool(m[2])) for m in _ENTRY.findall(" ".join(t.spl
 
 def dms_type(engine: str, kind: str) -> tuple[str, bool]:
     """Return the DMS type of a source's column type, such as `numeric(12,2)`, and whether its values are instants."""
-    known, kind = DMS_TYPES[engine], " ".join(kind.lower().split())
+    known, kind = DMS_TYPES[engine], " ".join(kind.lower().replace(" zerofill", "").split())
     if kind.endswith("[]"):
         return known["array"]
     if kind in known:
@@ -215,7 +215,10 @@ def _lineage(name: str, rows: dict[str, list]) -> list[str]:
 def _table(name: str, rows: list, engine: str) -> CatalogTable:
     columns, generated = [], []
     for _, _, column, number, kind, nullable, comment, _, _, made, *_ in rows:
-        dms, utc = dms_type(engine, kind)
+        try:
+            dms, utc = dms_type(engine, kind)
+        except SourceDatabaseError as e:
+            raise SourceDatabaseError(f"{name}: column '{column}': {e.problem}", e.cure) from None
         stable = int(number) if engine in STABLE_NUMBERS else 0
         kept = generated if made else columns
         kept.append(Column(column, dms, bool(nullable), comment or "", utc, source_id=stable))

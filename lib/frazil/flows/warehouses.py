@@ -60,7 +60,9 @@ def look_at(book: Workbook, w: Warehouse, tables: Sequence[LakeTable], refresh: 
         for t in tables:
             if not (table := _in_lake(book, w, t.target)):
                 continue
-            now = table.current_snapshot()
+            if not (now := table.current_snapshot()):
+                book.progress(f"{w.name}: {t.target} has no rows yet")
+                continue
             state = State(now.snapshot_id, now.timestamp_ms, table.metadata_location)
             try:
                 found.append(look(w, connection, t, state, refresh))

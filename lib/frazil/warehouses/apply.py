@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from frazil.config.warehouses import Warehouse
-from frazil.warehouses.connect import rows_of
+from frazil.warehouses.connect import names_in, rows_of
 from frazil.warehouses.family import LakeTable, Made, WarehouseError, family
 from frazil.warehouses.grammar import require_properties, require_statement
 
@@ -90,7 +90,7 @@ def apply(
     """
     for m in checked(w, tables):
         before = record.read()
-        if _exists(w, connection, m):
+        if m.name.lower() in names_in(w, connection, m.find):
             ours = any(b.drop == m.drop for b in before)
             say(m, MADE_EARLIER if ours else "was there, stays after undo")
             continue
@@ -98,7 +98,7 @@ def apply(
         try:
             rows_of(w, connection, m.create)
         except WarehouseError:
-            if not _exists(w, connection, m):
+            if m.name.lower() not in names_in(w, connection, m.find):
                 record.write(before)
             raise
         say(m, "made")
@@ -125,8 +125,3 @@ def undo(
         record.write([b for b in record.read() if b.drop != m.drop])
         say(m, "dropped")
     return gone
-
-
-def _exists(w: Warehouse, connection: Any, m: Made) -> bool:
-    rows = rows_of(w, connection, m.find)
-    return any(str(value).lower() == m.name.lower() for row in rows for value in row)

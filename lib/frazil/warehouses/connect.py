@@ -34,10 +34,26 @@ def connected(w: Warehouse) -> Any:
 
 def rows_of(w: Warehouse, connection: Any, statement: str) -> list[Any]:
     """Run a statement and return its rows; raise WarehouseError with the statement if it fails."""
+    return _answer(w, connection, statement)[1]
+
+
+def names_in(w: Warehouse, connection: Any, statement: str) -> set[str]:
+    """Return the names in the answer to a statement, in lower case: its column `name`, else its first column.
+
+    Other columns may have the same word: the name of a schema or of an owner.
+    """
+    columns, rows = _answer(w, connection, statement)
+    place = columns.index("name") if "name" in columns else 0
+    return {str(row[place]).lower() for row in rows}
+
+
+def _answer(w: Warehouse, connection: Any, statement: str) -> tuple[list[str], list[Any]]:
+    """Run a statement and return the names of its answer's columns, and its rows."""
     cursor = connection.cursor()
     try:
         cursor.execute(statement)
-        return list(cursor.fetchall()) if cursor.description else []
+        columns = [str(c[0]).lower() for c in cursor.description or ()]
+        return columns, list(cursor.fetchall()) if columns else []
     except Exception as e:
         raise WarehouseError(f"warehouse '{w.name}': {_first_line(e)}", f"the statement was {statement}") from None
     finally:

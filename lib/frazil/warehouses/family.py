@@ -50,8 +50,8 @@ class LakeTable:
 class Made:
     """Something that `apply` makes in a warehouse: the statement for it, that which drops it, and a query that finds it.
 
-    The query has a row in which one value is `name`, in any case, if the object exists. `table`: the source table that
-    it is for; empty: it serves several.
+    The query's column `name`, or its first one, has the object's name, in any case, if it exists. `table`: the source
+    table that it is for; empty: it serves several.
     """
 
     what: str
