@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import re
 import subprocess
 import time
@@ -18,9 +19,9 @@ from aws_emulator import ACCOUNT, REGION, client
 from frazil.aws import deploy_stack
 from frazil.aws.cloud import Cloud
 from frazil.aws.deployment_parameters import AwsError, Deployment
-from frazil.cli import bundle, main
+from frazil.cli import aws_archives, bundle, main
 from frazil.config.environment_file import find_params
-from frazil.config.settings import AwsSettings
+from frazil.config.settings import AwsSettings, resolve
 from frazil.report import runs
 
 ROOT = Path(__file__).parent.parent
@@ -256,6 +257,17 @@ def test_archives_have_the_parameters_and_are_sent_once(prod, url, capsys):
     shown = capsys.readouterr().out
     assert re.findall(r"sent \S+/(\w+)-", shown) == ["workbook"] and "modify Pipeline" in shown
     frazil("down", "--yes")
+
+
+def test_an_archive_from_before_the_installed_frazil_is_built_again(prod, tmp_path, monkeypatch):
+    """The name of the archive has Frazil's version alone: a newer checkout may have the same one."""
+    built = []
+    monkeypatch.setattr(bundle, "build", lambda *given: built.append(given))
+    deployment = Deployment.of(resolve("aws", {"env": "prod"}).settings)
+    file = aws_archives.driver_archive(deployment)
+    assert built == []
+    os.utime(file, (0, 0))
+    assert aws_archives.driver_archive(deployment) == file and len(built) == 1
 
 
 def test_what_still_has_the_tag_after_down_is_named(prod, url, capsys):

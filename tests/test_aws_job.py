@@ -95,16 +95,19 @@ def test_a_job_fails_if_a_retry_may_cure_it_and_keeps_its_messages_then(tmp_path
     assert not [n for n in kept(url) if "index" in n or "lock" in n]
 
 
-def test_a_job_keeps_runs_that_lie_elsewhere(tmp_path, monkeypatch, url, queue):
+def test_a_job_keeps_runs_that_lie_elsewhere_and_knows_the_secret_of_the_source(tmp_path, monkeypatch, url, queue):
     (tmp_path / "params").mkdir()
-    (tmp_path / "params/w.yml").write_text(f"common: {{runs: {tmp_path}/elsewhere}}")
+    (tmp_path / "params/w.yml").write_text(f"common: {{runs: {tmp_path}/elsewhere}}\naws: {{source_secret: arn:x}}")
     monkeypatch.setenv("FRAZIL_PARAMS", str(tmp_path / "params"))
 
     def run(argv: list[str]) -> int:
         (tmp_path / "elsewhere/w/a-run").mkdir(parents=True)
         (tmp_path / "elsewhere/w/a-run/run.json").write_text("{}")
+        assert os.environ["FRAZIL_SOURCE_SECRET"] == "arn:x"
         return runs.OK
 
+    monkeypatch.setenv("FRAZIL_SOURCE_SECRET", "")
+    monkeypatch.delenv("FRAZIL_SOURCE_SECRET")
     monkeypatch.setattr(cli, "main", run)
     assert aws_job.main(["--env", "w", "--runs", RUNS, "--notebook", CHANGES]) == 0
     assert "a-run/run.json" in kept(url)

@@ -12,9 +12,13 @@ import pytest
 import yaml
 
 from frazil.cli import main
+from frazil.cli.init import _specs
+from frazil.config.columns import Column
 from frazil.config.settings import resolve
 from frazil.config.spec import load_specs
 from frazil.core.types import judge
+from frazil.dms.mappings import Mappings
+from frazil.flows.source_catalog import CatalogTable
 from frazil.flows.workbook import Workbook
 from frazil.report import runs
 from lake_reader import duckdb_rows
@@ -67,6 +71,13 @@ def test_what_is_proven_is_taken_and_every_guess_is_marked(home, capsys):
     book = Workbook(resolve("setup", {"env": "own"}).settings, lambda text: None)
     assert book.endpoint.null_value == "NULL" and book.endpoint.timestamp_column == "committed"
     assert book.mappings.before_image(person).names(person) == {"id": "BI_id"}
+
+
+def test_names_that_differ_in_case_alone_get_files_and_tables_of_their_own():
+    """A disk, and many catalogs, take them for one."""
+    tables = [CatalogTable(f"shop.{name}", ("id",), (Column("id", "INT8"),)) for name in ("Orders", "orders")]
+    specs = {name.lower(): yaml.safe_load(text) for name, text in _specs("own", tables, Mappings(())).items()}
+    assert len(specs) == 2 and len({spec["target"].lower() for spec in specs.values()}) == 2
 
 
 def test_guesses_that_the_user_confirms_are_taken(home):

@@ -198,6 +198,8 @@ def test_only_before_image_columns_prove_a_key(tmp_path):
     table, proven = plain.tables["shop.t"], image.tables["shop.t"]
     assert (table.key, table.key_is_proven, len(table.columns)) == (("id",), False, 4)
     assert (proven.key, proven.key_is_proven, len(proven.columns)) == (("id",), True, 3)
+    twice = guessed(written(tmp_path / "4", LOAD="Op,ts,id,v,BI_id\n" + 2 * row.format(1))).tables["shop.t"]
+    assert (twice.key, twice.key_is_proven) == (("id",), False), "two rows with one key disprove it"
     filled = "I,2026-01-01 10:00:00.000000,{0},a,{0}\n"
     own = guessed(written(tmp_path / "3", LOAD="Op,ts,id,v,BI_id\n" + filled.format(1) + filled.format(2)))
     assert [g.name for g in own.tables["shop.t"].columns] == ["ts", "id", "v", "BI_id"], (

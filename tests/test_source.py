@@ -177,6 +177,14 @@ def test_a_rename_is_known_by_the_number_and_what_the_spec_says_beyond_the_type_
     assert as_declared(new, of(*new.columns)) == new, "and again"
 
 
+def test_numbers_of_a_table_that_was_made_again_are_refused():
+    """A restored table counts its columns anew: `n`, which the lake leaves out, would come into it as a renamed `v`."""
+    left_out = replace(SPEC, columns=SPEC.columns[:2], all_columns=SPEC.columns)
+    restored = of(*(Column(c, "INT4", source_id=i) for c, i in (("id", 1), ("n", 2), ("v", 3))))
+    with pytest.raises(SchemaError, match="a.t: by its number, column 'n' is 'v', which is still there"):
+        as_declared(left_out, restored)
+
+
 def test_without_numbers_a_new_name_is_a_new_column_and_a_key_that_is_gone_is_refused():
     unnumbered = replace(SPEC, columns=tuple(replace(c, source_id=0) for c in SPEC.columns))
     new = as_declared(unnumbered, of(Column("id", "INT4"), Column("title", "WSTRING(20)")))

@@ -7,6 +7,7 @@ import zipfile
 from io import BytesIO
 from pathlib import Path
 
+import frazil
 from frazil.aws.cloud import Cloud, aws_errors_explained
 from frazil.aws.deployment_parameters import OLDEST_PYTHON, Deployment
 from frazil.cli import aws_job, bundle
@@ -16,10 +17,11 @@ from frazil.config.private_files import open_runs
 
 
 def driver_archive(deployment: Deployment, again: bool = False) -> Path:
-    """Return the archive with the Python packages of the jobs; build it if it is missing."""
+    """Return the archive with the Python packages of the jobs; build it if it is missing, or older than Frazil itself."""
     platform = bundle.Platform(OLDEST_PYTHON, "x86_64", runs_notebooks=True)
     file = open_runs(deployment.settings) / "aws" / platform.file_name
-    if again or not file.exists():
+    ours = [f for f in Path(frazil.__file__).parent.rglob("*") if f.is_file() and f.suffix != ".pyc"]
+    if again or not file.exists() or file.stat().st_mtime < max(f.stat().st_mtime for f in ours):
         bundle.build(file.parent, platform, lambda text: print(text, flush=True))
     return file
 

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 RETRY = (1, 2, 5)
 """Exit codes of `frazil run` that a retry may cure: failed, wrong parameters, timed out."""
@@ -42,9 +43,12 @@ def main(argv: list[str] | None = None) -> int:
     os.environ["FRAZIL_PARAMS"] = os.path.abspath(os.environ.get("FRAZIL_PARAMS", "workbook/params"))
     from frazil.cli import main as frazil
 
+    if secret := _settings("aws", options.env).source_secret:
+        os.environ.setdefault("FRAZIL_SOURCE_SECRET", secret)
     listed = int(time.time() * 1000)  # the run lists later
     code = frazil(["run", options.notebook, "--env", options.env])
-    _keep(_run_folders(options.env), options.runs)
+    operate = _settings("operate", options.env)
+    _keep(Path(operate.root) / operate.runs / options.env, options.runs)
     if code in RETRY or (code == 3 and "full_load" in options.notebook):
         return code
     if options.queue and code != SKIPPED:
@@ -79,16 +83,15 @@ def _python_path() -> list[str]:
     return os.environ.get("PYTHONPATH", "").split(os.pathsep)
 
 
-def _run_folders(env: str) -> Path:
-    """Return the folder of an environment's runs; `frazil run` takes the usual one if its file has a fault."""
-    from frazil.config.settings import OperateSettings, resolve
+def _settings(section: str, env: str) -> Any:
+    """Return the parameters of a section; the defaults if the environment's file has a fault, which `frazil run` reports."""
+    from frazil.config.settings import NOTEBOOKS, resolve
     from frazil.errors import FrazilError
 
     try:
-        settings = resolve("operate", {"env": env}).settings
+        return resolve(section, {"env": env}).settings
     except FrazilError:
-        settings = OperateSettings(env=env, root=str(Path(os.environ["FRAZIL_PARAMS"]).parent))
-    return Path(settings.root) / settings.runs / env
+        return NOTEBOOKS[section](env=env, root=str(Path(os.environ["FRAZIL_PARAMS"]).parent))
 
 
 def _keep(folder: Path, place: str) -> None:

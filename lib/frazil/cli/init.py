@@ -280,19 +280,18 @@ def _environment(env: str, source: str, mappings: bool, remarks: Sequence[str] =
 def _specs(env: str, tables: list[CatalogTable], mappings: Mappings) -> dict[str, str]:
     """Return the specs' files. The tables' names in the lake follow the task's renaming rules and are unique."""
     files: dict[str, str] = {}
-    targets: set[str] = set()
+    targets, names = set[str](), set[str]()
     for t in tables:
         spec = _spec(t)
         target = _free(lake_name(*mappings.target_name(spec)), targets)
-        targets.add(target)
-        name = _free(
-            file_name(spec).removesuffix(".yml"), {f.removeprefix(f"{env}/").removesuffix(".yml") for f in files}
-        )
+        name = _free(file_name(spec).removesuffix(".yml"), names)
+        targets.add(target.lower())
+        names.add(name.lower())
         head = schema.HEAD.format(place="../", document="spec")
         files[f"{env}/{name}.yml"] = head + spec_text(replace(spec, target=target, comment=t.comment))
     return files
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """Return an unused name, with a number at its end if necessary."""
-    return next(n for n in chain((name,), (f"{name}_{i}" for i in count(2))) if n not in taken)
+    """Return a name that is unused in any case, with a number at its end if necessary; `taken` has lower case."""
+    return next(n for n in chain((name,), (f"{name}_{i}" for i in count(2))) if n.lower() not in taken)

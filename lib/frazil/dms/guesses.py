@@ -386,6 +386,9 @@ def _guess_key(table: GuessedTable, first: _View) -> None:
     """Set the columns that are unique in the first rows, unless before-image columns name the key."""
     rows = [r[first.own :] for r in first.of("I")]
     rows = [r for r in rows if len(r) >= len(table.columns)]
+    if table.key:
+        places = [i for i, g in enumerate(table.columns) if g.name in table.key]
+        table.key_is_proven &= len({tuple(r[i] for i in places) for r in rows}) == len(rows)
     if table.key or len(rows) < 2:
         return
     named = {table.source.split(".")[-1].rstrip("s").lower() + "_id", "id"}

@@ -236,6 +236,15 @@ def as_declared(spec: TableSpec, table: CatalogTable, added: Collection[str] = (
     that the task adds (`added`).
     """
     by_id = {c.source_id: c for c in spec.file_columns if c.source_id}
+    names = {c.name for c in table.columns}
+    if moved := [
+        c for c in table.columns if (old := by_id.get(c.source_id)) and old.name != c.name and old.name in names
+    ]:
+        raise SchemaError(
+            f"{spec.source}: by its number, column '{moved[0].name}' is '{by_id[moved[0].source_id].name}', which is still there: "
+            "was the source's table made again?",
+            f"write the new numbers into {spec.file} (source_id), or leave them out",
+        )
     unusable = {
         f.name for f in table.columns if unusable_name([f.name, *(o.name for o in table.columns if o is not f)])
     }
