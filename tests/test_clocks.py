@@ -15,6 +15,7 @@ from frazil.config.settings import FullLoadSettings, MaintenanceSettings, Operat
 from frazil.config.spark_session import SessionError
 from frazil.flows import lag, maintenance
 from frazil.flows.plan import plan
+from frazil.lake import jvm_maintenance
 from frazil.lake.table_checks import ClockError
 from frazil.report import runs
 from helpers import FILE2, FILE3, I, U
@@ -24,12 +25,17 @@ pytestmark = pytest.mark.spark
 DAYS = 3 * 86_400
 
 
+@pytest.fixture(autouse=True)
+def least_snapshots(monkeypatch):
+    monkeypatch.setattr(jvm_maintenance, "LEAST_SNAPSHOTS", 1)
+
+
 def heads(world) -> dict[str, str]:
     return {t: metadata_of(world.catalog_options, f"{world.space}.{t}") for t in world.specs}
 
 
 def maintained(world, **more):
-    asked = {"dry_run": False, "max_small_files": 0, "keep_hours": 1.0, "min_snapshots": 1, **more}
+    asked = {"dry_run": False, "max_small_files": 0, "keep_hours": 1.0, **more}
     return {r.table.split(".")[1]: r for r in maintenance.run(world.book(MaintenanceSettings, **asked))}
 
 

@@ -489,7 +489,7 @@ def test_setup_shows_what_hurts_and_what_the_files_show(tmp_path):
     world = World(tmp_path, "w", {}).table("t").load("t", (1, "a")).changes("t", I(2, "b"))
     (tmp_path / "task.json").write_text(json.dumps({"ReplicationTasks": [TASK]}))
     (tmp_path / "statistics.json").write_text(json.dumps(STATISTICS))
-    rows = setup.check_source(world.book(SetupSettings, task_settings="task.json", statistics="statistics.json"))
+    rows = setup.check_source(world.book(SetupSettings, mappings="task.json", statistics="statistics.json"))
     kinds_of = {(r["setting"], r["kind"]) for r in rows}
     assert {("BatchApplyEnabled", LOSS), ("CsvNullValue", LOSS), ("IncludeOpForFullLoad", NOTE)} <= kinds_of
     assert {("CsvDelimiter", "confirmed"), ("TimestampColumnName", "confirmed"), ("CdcHasOp", "confirmed")} <= kinds_of

@@ -2,7 +2,8 @@
 
 import pytest
 
-from frazil.flows import cdc
+from frazil.dms.listing import Watch
+from frazil.flows import cdc, workbook
 from frazil.flows.plan import plan
 from frazil.flows.reconcile import compare
 from helpers import FILE1, FILE2, I, U
@@ -99,9 +100,10 @@ def test_a_setting_that_a_file_contradicts_is_refused_before_its_table_is_touche
     assert world.rows("t") == [(1, "a")]
 
 
-def test_objects_that_vanish_or_come_long_before_their_time_are_told(world):
+def test_objects_that_vanish_or_come_long_before_their_time_are_told(world, monkeypatch):
+    monkeypatch.setattr(workbook, "Watch", lambda: Watch(full_every=1))
     world.table("t").load("t", (1, "a")).loaded().changes("t", I(2, "b")).changes("t", I(3, "c"), name=FILE2).merged()
-    book = world.book(full_listing_every=1)
+    book = world.book()
     cdc.run(book)
     (world.root / "source/public/t" / FILE1).unlink()
     world.changes("t", I(4, "d"), name="20200101-000000000.csv")

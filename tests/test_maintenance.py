@@ -14,7 +14,7 @@ import pytest
 from frazil.config.settings import LatencySettings, MaintenanceSettings, ParameterError
 from frazil.flows import cdc, ledger
 from frazil.flows import maintenance as flow
-from frazil.lake import commit, compaction, jvm, jvm_maintenance, maintenance_actions, maintenance_plan
+from frazil.lake import commit, compaction, jvm, jvm_data_files, jvm_maintenance, maintenance_actions, maintenance_plan
 from frazil.lake.data_file_writer import DataFileWriter
 from frazil.lake.kept_snapshots import KeptSnapshot, KeptSnapshots, read_kept_snapshots
 from frazil.lake.maintenance_plan import health, states_to_tag
@@ -222,15 +222,24 @@ def test_a_file_group_gets_the_cores_that_ingestion_leaves(table, monkeypatch):
     assert pools[0].weight() > 10 * pools[1].weight()
 
 
-def test_compaction_sorts_by_choice(world):
+@pytest.mark.parametrize("by_iceberg", [False, True], ids=["Frazil", "Iceberg"])
+def test_compaction_sorts_as_the_table_is_sorted(world, monkeypatch, by_iceberg):
+    monkeypatch.setattr(jvm_data_files, "why_by_iceberg", lambda *given: "a test wants it" if by_iceberg else "")
     world.table("t").load("t", *[(i, f"{(i * 37) % 100:02}") for i in range(100)]).loaded()
     world.spark.sql(f"insert into {world.name('t')} select id, '50' from range(100, 110)")
-    s = MaintenanceSettings(sort_by=["v", "id"])
+    world.spark.sql(f"alter table {world.name('t')} write ordered by v desc, id")
     before = world.rows("t")
-    assert compaction.compact(world.spark, world.name("t"), s, "r", quiet)["file_groups"] == 1
-    values = [r.v for r in world.spark.table(world.name("t")).collect()]
+    assert compaction.compact(world.spark, world.name("t"), MaintenanceSettings(), "r", quiet)["file_groups"] == 1
+    after = [(r.v, r.id) for r in world.spark.table(world.name("t")).collect()]
     assert world.rows("t") == before
-    assert values == sorted(values)
+    assert after == sorted(after, key=lambda row: (-int(row[0]), row[1]))
+
+
+def least_one(world):
+    """Return the table, of which an expiry leaves one snapshot at least, as its property says."""
+    text = "'history.expire.min-snapshots-to-keep' = '1'"
+    world.spark.sql(f"alter table {world.name('t')} set tblproperties ({text})")
+    return world.iceberg("t")
 
 
 def test_ingestion_and_compaction_side_by_side_end_as_a_replay(new_world):
@@ -306,10 +315,11 @@ def test_manifests_are_rewritten_beside_batches_and_left_alone_where_each_try_co
 
 
 def test_a_run_tags_expires_and_tells_the_ledger_once(world, monkeypatch):
+    monkeypatch.setattr(jvm_maintenance, "LEAST_SNAPSHOTS", 1)
     world.table("t").load("t", (1, "a")).loaded()
     world.changes("t", U(1, "b")).merged()
     world.changes("t", I(2, "c"), name=FILE2).merged()
-    settings = {"keep_hours": 0.0, "min_snapshots": 1, "max_small_files": 1, "hourly_tags": 0, "daily_tags": 0}
+    settings = {"keep_hours": 0.0, "max_small_files": 1, "hourly_tags": 0, "daily_tags": 0}
     book = world.book(MaintenanceSettings, dry_run=False, **settings)
     kept = {s.snapshotId() for s in world.history("t")}
     (done,) = flow.run(book)
@@ -341,7 +351,7 @@ def test_expiry_keeps_a_puffin_file_of_which_one_deletion_vector_is_live(world, 
         world.changes("t", *some, name=name).merged(lane=lane)
     live = {r.file_path for r in world.spark.sql(f"select file_path from {world.name('t')}.files").collect()}
     assert len(live) < len(world.spark.sql(f"select 1 from {world.name('t')}.files").collect())  # one is shared
-    assert jvm_maintenance.expire_snapshots(world.iceberg("t"), 0.0, 1) == len(changes) + 2
+    assert jvm_maintenance.expire_snapshots(least_one(world), 0.0) == len(changes) + 2
     news = {1, 101, 102, 103, 104, 301}
     assert sorted(world.rows("t")) == [(i, "new" if i in news else "old") for i in range(400)]
     data = Path(world.iceberg("t").location().removeprefix("file:")) / "data"
@@ -364,11 +374,11 @@ def test_an_action_that_is_killed_is_in_the_ledger_once(world):
 def test_tags_keep_the_last_state_of_full_hours_and_survive_expiry(world):
     world.table("t").load("t", (1, "a")).loaded()
     world.changes("t", U(1, "b")).merged()
-    s = MaintenanceSettings(keep_hours=0.0, min_snapshots=1)
+    s = MaintenanceSettings(keep_hours=0.0)
     assert states_to_tag(read_kept_snapshots(world.spark, world.name("t")), s) == []  # this hour is not over
     load = next(iter(world.history("t"))).parentId()
     jvm.tag(world.spark, world.name("t"), [("hour_20260101T10", load, 3_600_000)])
-    jvm_maintenance.expire_snapshots(world.iceberg("t"), 0.0, 1)
+    jvm_maintenance.expire_snapshots(least_one(world), 0.0)
     kept = world.spark.sql(f"select v from {world.name('t')} version as of 'hour_20260101T10'").collect()
     assert [r.v for r in kept] == ["a"]
 
@@ -422,9 +432,10 @@ def test_branches_and_tags_change_although_somebody_commits_meanwhile(world, mon
 
 
 def test_a_dry_run_and_a_managed_table_change_nothing(world, monkeypatch):
+    monkeypatch.setattr(jvm_maintenance, "LEAST_SNAPSHOTS", 1)
     world.table("t").load("t", (1, "a")).loaded()
     world.changes("t", U(1, "b"), name=FILE1).merged()
-    head, settings = world.head("t"), {"max_small_files": 0, "keep_hours": 0.0, "min_snapshots": 1}
+    head, settings = world.head("t"), {"max_small_files": 0, "keep_hours": 0.0}
     assert flow.run(world.book(MaintenanceSettings, dry_run=True, **settings))[0].status == "planned"
     monkeypatch.setenv("JPY_SESSION_NAME", "03_maintenance.ipynb")
     assert flow.run(world.book(MaintenanceSettings, **settings))[0].status == "planned"

@@ -444,24 +444,26 @@ def test_beyond_the_limit_a_table_stops_and_nothing_is_set_aside(aside):
 
 
 @pytest.mark.slow
-def test_what_has_ended_is_purged_after_its_time_and_what_waits_stays(aside):
+def test_what_has_ended_is_purged_after_its_time_and_what_waits_stays(aside, monkeypatch):
     aside.changes("t", U(1, BIG, "A"), I(4, "four", "d"), I(5, BIG, "e")).merged()
     aside.changes("t", U(4, 4, "D"), name=FILE2).merged()
     widen(aside, n="INT8")
     aside.changes("t", I(6, "six", "f"), name=FILE3).merged()
     replayed(aside)
     name, second = f"lake.{aside.space}_ops.quarantine", 1 / 86_400
-    upkeep = {"keep_hours": 9e5, "hourly_tags": 0, "daily_tags": 0}
+    upkeep = {"keep_hours": 9e5, "hourly_tags": 0}
 
     def purges(days, **more):
+        monkeypatch.setattr(maintenance, "QUARANTINE_DAYS", days)
         (result,) = maintenance.run(
-            aside.book(MaintenanceSettings, quarantine_days=days, dry_run=False, **upkeep, **more)
+            aside.book(MaintenanceSettings, dry_run=False, **upkeep, **({"daily_tags": 0} | more))
         )
         return result.counts.get("purged", 0)
 
-    assert [purges(days) for days in (0.0, 1.0)] == [0, 0]
+    assert [purges(1.0), purges(second, daily_tags=1)] == [0, 0], "a table may be rolled back to a tag"
     time.sleep(1.1)
-    planned = maintenance.plan(aside.book(MaintenanceSettings, quarantine_days=second, **upkeep))
+    monkeypatch.setattr(maintenance, "QUARANTINE_DAYS", second)
+    planned = maintenance.plan(aside.book(MaintenanceSettings, daily_tags=0, **upkeep))
     assert [(r["action"], r["why"]) for r in planned if "quarantine" in r["action"]] == [("purge quarantine", "3 rows ended more than 1.15741e-05 days ago")]  # fmt: skip
     aside.spark.table(name).withColumn("table_name", F.lit("public.u")).writeTo(name).append()  # another environment's
     assert (purges(second), purges(second)) == (3, 0)

@@ -10,6 +10,8 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import load_file_io
 from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import NullOrder
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DecimalType, DoubleType, FloatType, IntegerType, LongType, NestedField, StringType
 from pyroaring import BitMap64
 
@@ -44,8 +46,16 @@ def write(table, rows: list[dict], schema: pa.Schema = ARROW, lineage: bool = Fa
     return entry["file-path"]
 
 
-def plan(table, *files: OldFile, target: int = 1 << 30, row_ids: bool = False, sort_by=()) -> RewritePlan:
-    return RewritePlan(table.metadata.model_dump_json(), {}, files, target, row_ids, sort_by)
+def plan(table, *files: OldFile, target: int = 1 << 30, row_ids: bool = False) -> RewritePlan:
+    return RewritePlan(table.metadata.model_dump_json(), {}, files, target, row_ids)
+
+
+def sort(table, *names: str):
+    """Let the table's files be sorted by these columns."""
+    with table.update_sort_order() as order:
+        for name in names:
+            order.asc(name, IdentityTransform(), NullOrder.NULLS_FIRST)
+    return table.refresh()
 
 
 def read(done) -> list[dict]:
@@ -100,7 +110,7 @@ def test_sorted_rows_are_told_where_they_went(table):
     numbers = [*range(50)]
     random.Random(3).shuffle(numbers)
     file = write(table, values(numbers))
-    done = rewrite_files(plan(table, OldFile(file, BitMap64([5]).serialize()), sort_by=("text", "id")))
+    done = rewrite_files(plan(sort(table, "text", "id"), OldFile(file, BitMap64([5]).serialize())))
     found, live = [(r["text"], r["id"]) for r in read(done)], [n for i, n in enumerate(numbers) if i != 5]
     assert found == sorted(found, key=lambda pair: (pair[0] or "", pair[1]))
     assert [found[place][1] for place in done.new_places()] == live
@@ -117,7 +127,7 @@ def test_deletes_are_mapped_to_positions_in_several_new_files(table, monkeypatch
         files.append(OldFile(write(table, values(numbers)), BitMap64(gone).serialize()))
         kept.append([n for i, n in enumerate(numbers) if i not in gone])
     monkeypatch.setattr("frazil.lake.data_file_writer.DEFAULT_TARGET", 1)
-    done = rewrite_files(plan(table, *files, target=1, sort_by=sort_by))
+    done = rewrite_files(plan(sort(table, *sort_by), *files, target=1))
     assert len(done.entries) > 1
     arrived = {f.path: [*range(0, len(rows), 2)] for f, rows in zip(files, kept, strict=True)}
     moved = {path: set(at) for path, at in done.moved(arrived).items()}

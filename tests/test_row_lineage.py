@@ -125,18 +125,14 @@ def some_changes(rng, state: dict[int, int], number: int) -> list:
 def test_random_histories_by_every_path_leave_each_row_its_id(world, monkeypatch):
     """Batches by each path, in one run and in the next, with merges of small files, compaction and merged manifests in between."""
     monkeypatch.setattr(small_file_merge, "AT_WORK_S", 0.0)  # compaction leaves no file to ingestion
+    monkeypatch.setattr(small_file_merge, "MERGE_AFTER", 2)
     rng, state = random.Random(5), {n: -n for n in range(25)}
     world.table("t")
     world.specs["t"]["partition"] = ["truncate(1, v)"]
     (world.root / "specs/t.yml").write_text(yaml.safe_dump(world.specs["t"]))
     world.load("t", *[(n, "abc"[n % 3]) for n in state]).loaded()
     known = {state[key]: found for key, found in lineage(world).items()}
-    settings = {
-        "merge": {},
-        "scan": {},
-        "rowdelta": {"merge_small_after": 2},
-        "no index": {"lane": "rowdelta", "index_limit_mb": 0},
-    }
+    settings = {"merge": {}, "scan": {}, "rowdelta": {}, "no index": {"lane": "rowdelta", "index_limit_mb": 0}}
     books = {given: world.book(**({"lane": given} | more)) for given, more in settings.items()}
     order = ["rowdelta"] * 4 + ["merge", "rowdelta", "no index", "rowdelta", "scan", "rowdelta", "rowdelta"]
     for number, given in enumerate(order, 1):
@@ -151,7 +147,7 @@ def test_random_histories_by_every_path_leave_each_row_its_id(world, monkeypatch
         known = {row: after[key] for key, row in state.items()}
         if number == 5:
             books["rowdelta"].lanes.save()
-            books["rowdelta"] = world.book(lane="rowdelta", merge_small_after=2)  # another run, with the index on disk
+            books["rowdelta"] = world.book(lane="rowdelta")  # another run, with the index on disk
         if number in (4, 7):
             given = MaintenanceSettings(root=str(world.root))
             assert compaction.compact(world.spark, world.name("t"), given, f"r{number}", print)["file_groups"]

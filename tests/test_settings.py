@@ -77,9 +77,9 @@ def test_what_is_no_plain_value_in_the_cell_is_left_alone(params):
 
 
 def test_a_parameter_of_an_earlier_version_is_ignored_with_a_warning(params):
-    params(maintenance={"z_order": True, "sort_by": ["v"]})
+    params(maintenance={"z_order": True, "managed_by": "glue"})
     with pytest.warns(UserWarning, match="demo.yml: maintenance: z_order is no longer used: .* rewrite_data_files"):
-        assert resolve("maintenance", {}).settings.sort_by == ["v"]
+        assert resolve("maintenance", {}).settings.managed_by == "glue"
     params(setup={"statistics": "s.json"})
     with pytest.warns(UserWarning, match="the notebook's cell: statistics is no longer used: .* compute_table_stats"):
         resolve("maintenance", {"statistics": True})

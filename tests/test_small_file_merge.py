@@ -20,8 +20,14 @@ KINDS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    """Merge files after three commits."""
+    monkeypatch.setattr(small_file_merge, "MERGE_AFTER", 3)
+
+
 def ingest(world, book=None, **settings) -> None:
-    given = {"lane": "rowdelta", "max_batch_files": 1, "merge_small_after": 3} | settings
+    given = {"lane": "rowdelta", "max_batch_files": 1} | settings
     assert not [r.note for r in cdc.run(book or world.book(**given)) if r.failed]
 
 
@@ -74,7 +80,7 @@ def loaded(world):
 
 
 def test_the_index_follows_a_fold_without_a_look_at_the_files(loaded, monkeypatch):
-    book = loaded.book(lane="rowdelta", merge_small_after=3, max_batch_files=1)
+    book = loaded.book(lane="rowdelta", max_batch_files=1)
     expected, read = dict(loaded.rows("t")), []
     for n, name in enumerate(files(4)):
         loaded.changes("t", U(n, f"u{n}"), I(100 + n, "n"), D(100 + n - 2), name=name)
@@ -94,7 +100,8 @@ def test_the_index_follows_a_fold_without_a_look_at_the_files(loaded, monkeypatc
 
 
 def test_an_index_of_another_run_follows_a_fold_by_its_order(loaded, monkeypatch):
-    book = loaded.book(lane="rowdelta", merge_small_after=2, max_batch_files=1)
+    monkeypatch.setattr(small_file_merge, "MERGE_AFTER", 2)
+    book = loaded.book(lane="rowdelta", max_batch_files=1)
     for n, name in enumerate(files(2)):
         loaded.changes("t", U(n, f"u{n}"), I(100 + n, "n"), name=name)
     with monkeypatch.context() as m:
@@ -132,7 +139,7 @@ def test_others_come_in_between(loaded, monkeypatch, what):
         return found
 
     monkeypatch.setattr(small_file_merge, "write_rows", between)
-    book = loaded.book(lane="rowdelta", merge_small_after=3, max_batch_files=1)
+    book = loaded.book(lane="rowdelta", max_batch_files=1)
     for n, name in enumerate(files(3)):
         loaded.changes("t", U(n, f"u{n}"), I(100 + n, "n"), name=name)
     ingest(loaded, book)
@@ -173,30 +180,26 @@ def test_the_history_of_a_key_knows_of_no_fold(loaded):
     assert [v.row["v"] for v in found] == ["a7", *[f"u{n}" for n in range(5)]]
 
 
-def test_rows_that_are_all_gone_leave_no_file(loaded):
+def test_rows_that_are_all_gone_leave_no_file(loaded, monkeypatch):
+    monkeypatch.setattr(small_file_merge, "MERGE_AFTER", 2)
     for n, name in enumerate(files(3)):
         loaded.changes("t", *([I(100 + n, "n")] if n < 2 else [D(100), D(101)]), name=name)
-    ingest(loaded, merge_small_after=2)
+    ingest(loaded)
     for n, name in enumerate(files(6)[3:]):
         loaded.changes("t", I(200 + n, "n"), *([D(200)] if n else []), name=name)
-    ingest(loaded, merge_small_after=2)
+    ingest(loaded)
     assert dict(loaded.rows("t")).keys() == {*range(50), 201, 202}
 
 
-def test_large_commits_and_none_at_all_are_not_folded(loaded, monkeypatch):
+def test_large_commits_are_not_folded(loaded, monkeypatch):
     monkeypatch.setattr(small_file_merge, "SMALL_BYTES", 10)
     for name in files(3):
         loaded.changes("t", U(1, name), name=name)
-    ingest(loaded, merge_small_after=2)
+    ingest(loaded)
     assert not folds(loaded) and len(data_files(loaded)) == 4
-    monkeypatch.undo()
-    for name in files(6)[3:]:
-        loaded.changes("t", U(2, name), name=name)
-    ingest(loaded, merge_small_after=0)
-    assert not folds(loaded)
 
 
-def test_the_tables_of_a_run_do_not_fold_at_once():
-    first = [small_file_merge.SmallFileMerge(16, nth).commits for nth in range(8)]
+def test_the_tables_of_a_run_do_not_fold_at_once(monkeypatch):
+    monkeypatch.setattr(small_file_merge, "MERGE_AFTER", 16)
+    first = [small_file_merge.SmallFileMerge(nth).commits for nth in range(8)]
     assert first[0] == 0 and len({*first}) == 8 and all(0 <= n < 16 for n in first)
-    assert [small_file_merge.SmallFileMerge(0, nth).due for nth in range(3)] == [False] * 3

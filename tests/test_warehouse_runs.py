@@ -15,6 +15,7 @@ from frazil.cli.commands import main
 from frazil.config.settings import MaintenanceSettings, SetupSettings
 from frazil.flows import cdc, full_load, ledger, maintenance, served, setup
 from frazil.flows.plan import plan
+from frazil.lake import jvm_maintenance
 from frazil.warehouses import duckdb as engine
 from helpers import D, FullLoadSettings, I, U
 from warehouse_world import ENTRIES
@@ -85,6 +86,7 @@ def test_maintenance_keeps_what_a_warehouse_still_serves_and_says_for_whom_and_s
     before, old = rows_in(file, "readers.t"), world.iceberg("t").currentSnapshot().snapshotId()
     assert len(before) == 50
 
+    monkeypatch.setattr(jvm_maintenance, "LEAST_SNAPSHOTS", 1)
     with monkeypatch.context() as withheld:
         withheld.setattr(served._Watch, "committed", lambda self, spec: None)
         for number in range(3):
@@ -95,14 +97,7 @@ def test_maintenance_keeps_what_a_warehouse_still_serves_and_says_for_whom_and_s
         )
         for number in range(3):
             world.spark.sql(f"ALTER TABLE {world.name('t')} SET TBLPROPERTIES ('x' = '{number}')")
-        limits = {
-            "keep_hours": 0.0,
-            "min_snapshots": 1,
-            "dry_run": False,
-            "max_small_files": 0,
-            "hourly_tags": 0,
-            "daily_tags": 0,
-        }
+        limits = {"keep_hours": 0.0, "dry_run": False, "max_small_files": 0, "hourly_tags": 0, "daily_tags": 0}
         said = len(world.said)
         maintenance.run(world.book(MaintenanceSettings, env="w", **limits))
     (line,) = [s for s in world.said[said:] if "older snapshots are kept" in s]
@@ -151,7 +146,7 @@ def test_orphan_files_stay_while_a_warehouse_serves_one_of_them(world, monkeypat
         row = ("duck", world.book().name(world.book().specs["public.t"]), 1, ms, None, str(metadata), "served", "", ms)
         ledger.add_served(world.book(env="w"), [row])
 
-    limits = {"orphan_days": 3.0, "dry_run": False, "min_snapshots": 1, "max_small_files": 100}
+    limits = {"orphan_days": 3.0, "dry_run": False, "max_small_files": 100}
     seen(orphan, at)
     maintenance.run(world.book(MaintenanceSettings, env="w", **limits))
     assert orphan.exists()

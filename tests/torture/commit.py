@@ -28,11 +28,12 @@ sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[2] / "lib")]
 from frazil.config.settings import Settings  # noqa: E402
 from frazil.config.spark_session import get_spark  # noqa: E402
 from frazil.engine import scan_row_delta, small_batch  # noqa: E402
-from frazil.lake import jvm  # noqa: E402
+from frazil.lake import jvm, small_file_merge  # noqa: E402
 from helpers import D, I, U, World  # noqa: E402
 
 COUNT, ROWS, LIMIT_S = 200, 300, 900
 MOST_MB, MOST_FOUND = small_batch.MOST_MB, scan_row_delta.MOST_FOUND
+MERGE_AFTER = small_file_merge.MERGE_AFTER
 POINTS = {
     "rowdelta": ["lake.row_delta:write_rows", "lake.row_delta:write_deletes", "lake.jvm_row_delta:commit", "lake.row_locator:Locator.save"],
     "scan": ["engine.scan_row_delta:find_rows", "engine.scan_row_delta:write_deletes", "lake.jvm_row_delta:commit"],
@@ -42,13 +43,14 @@ POINTS = {
 }  # fmt: skip
 LANES = {lane: {"lane": lane} for lane in ("rowdelta", "scan", "merge")}
 LANES["scan in tasks"] = {"lane": "scan"}
-LANES["fold"] = {"lane": "rowdelta", "max_batch_files": 1, "merge_small_after": 2}
+LANES["fold"] = {"lane": "rowdelta", "max_batch_files": 1}
 """What a batch is merged with; of files that are to be folded there are several, each a batch."""
 FAULTS = ["compaction", "second writer", "unknown outcome", "full disk", "foreign delete of nothing"]
 
 
-def _in_tasks(lane: str) -> None:
-    """Let Spark's tasks read and write small batches too, if the lane wants that."""
+def _prepare(lane: str) -> None:
+    """Let Spark's tasks read and write small batches too, or merge small files after two commits, if the lane wants that."""
+    small_file_merge.MERGE_AFTER = 2 if lane == "fold" else MERGE_AFTER
     in_tasks = lane == "scan in tasks"
     small_batch.MOST_MB = 0 if in_tasks else MOST_MB
     scan_row_delta.MOST_FOUND = 0 if in_tasks else MOST_FOUND
@@ -163,7 +165,7 @@ def _in_process(case: Case, lane: str, fault: str, point: str) -> str:
         "foreign delete of nothing": (lambda: world.spark.sql(f"DELETE FROM {world.name('t')} WHERE id < 0"), nothing),
     }[fault]
     world.book().lanes.missing(world.name("t"))  # the self-test comes by the points too, and holds a lock
-    _in_tasks(lane)
+    _prepare(lane)
     undo = strike(point, before, after)
     try:
         status = world.merge(**LANES[lane])["t"].status
@@ -194,7 +196,7 @@ def child(root: str, space: str, lane: str, point: str, delay: float, options: s
              "spark_options": {"spark.driver.memory": "1g"}}  # fmt: skip
     book = Workbook(CdcMergeSettings(**given), lambda text: None)
     book.lanes.missing(book.name(next(iter(book.specs.values()))))  # not in the self-test
-    _in_tasks(lane)
+    _prepare(lane)
     if delay < 0:
         strike(point, lambda: None, die)
     else:

@@ -51,7 +51,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("notebook", help="a notebook's name, with or without its number, or its file")
     parser.add_argument("-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="a parameter")
     parser.add_argument(
-        "--timeout", type=float, help="stop the run after this many seconds; default: timeout_s in section operate"
+        "--timeout", type=float, metavar="SECONDS", help="stop the run after this many seconds; left out: never"
     )
     parser.add_argument(
         "--idle-ok", action="store_true", help="exit code 0 in place of 10 (nothing to do) and 11 (skipped)"
@@ -78,16 +78,14 @@ def main(options: argparse.Namespace) -> int:
     )
     run.keep(outcome="running", pid=os.getpid(), host=host())
     with monitor.traced(book, run):
-        facts = _outcome(options, operate, book, run, _task(file, run, settings, given))
+        facts = _outcome(options, book, run, _task(file, run, settings, given))
         _ended(operate, run, facts)
     monitor.write_metrics(operate, lambda: check.look(operate))
     code = runs.EXIT_CODES[run.facts["outcome"]]
     return runs.OK if options.idle_ok and code >= runs.NOTHING else code
 
 
-def _outcome(
-    options: argparse.Namespace, operate: OperateSettings, book: Workbook, run: RunFolder, task: Task
-) -> dict[str, Any]:
+def _outcome(options: argparse.Namespace, book: Workbook, run: RunFolder, task: Task) -> dict[str, Any]:
     """Run the notebook unless another run of it is in progress, or nothing is pending; return the facts."""
     settings = book.settings
     with run_lock(run.home / f".{run.facts['notebook']}.lock") as lock:
@@ -96,10 +94,9 @@ def _outcome(
         if isinstance(settings, CdcMergeSettings) and (without := _without_spark(book)):
             facts = without
         else:
-            timeout = operate.timeout_s if options.timeout is None else options.timeout
             began = time.time()
             with _followed(options.follow) as follow:
-                facts = _papermill(replace(task, follow=follow), run, timeout, lock)
+                facts = _papermill(replace(task, follow=follow), run, options.timeout, lock)
             facts["unreadable"] = (
                 quarantine_status.newly_unreadable(settings, began) if settings.on_unreadable == "quarantine" else ""
             )
@@ -190,7 +187,7 @@ def _task(file: Path, run: RunFolder, settings: Settings, given: dict[str, Any])
     return Task(str(file), str(run.folder), str(run.spare), shown, sealed, hidden)
 
 
-def _papermill(task: Task, run: RunFolder, timeout: float, lock) -> dict[str, Any]:
+def _papermill(task: Task, run: RunFolder, timeout: float | None, lock) -> dict[str, Any]:
     """Run the notebook in a child process and return the facts; a time-out ends it and every process that it started."""
     name = Path(task.notebook).name
     command = [sys.executable, "-m", "frazil.cli.notebook_process"]

@@ -17,7 +17,21 @@ class ParameterError(FrazilError):
 
 
 RETIRED = {
-    ("maintenance", "z_order"): "compaction sorts by sort_by; for a z-order, call Iceberg's rewrite_data_files",
+    ("setup", "task_settings"): "name the task's description as mappings: its settings are then checked",
+    ("cdc_merge", "full_listing_every"): "each 100th poll is a full listing",
+    ("cdc_merge", "merge_small_after"): "the files of 16 small row deltas are merged into one",
+    ("cdc_merge", "fold_after"): "the files of 16 small row deltas are merged into one",
+    ("maintenance", "min_snapshots"): "the table's property history.expire.min-snapshots-to-keep counts, else 10",
+    ("maintenance", "sort_by"): "compaction sorts as the table is sorted: ALTER TABLE … WRITE ORDERED BY",
+    ("maintenance", "quarantine_days"): "rows stay for 30 days, or for daily_tags if that is longer",
+    ("operate", "timeout_s"): "frazil run --timeout SECONDS stops a run",
+    ("operate", "table_max_lag_s"): "max_lag_s is the limit of all tables",
+    ("aws", "max_vcpu"): "spark.dynamicAllocation.maxExecutors in full_load_spark and changes_spark limits the vCPUs",
+    ("aws", "keep_running"): "the pipeline is started every hour if it does not run",
+    (
+        "maintenance",
+        "z_order",
+    ): "compaction sorts as the table is sorted; for a z-order, call Iceberg's rewrite_data_files",
     ("maintenance", "statistics"): "call Iceberg's procedure compute_table_stats",
     ("maintenance", "max_manifests"): "manifests are rewritten when a table has more than 20",
     ("maintenance", "slice_attempts"): "each file group is tried three times a run",
@@ -40,7 +54,6 @@ RENAMED = {
     ("common", "ops"): "ops_namespace",
     ("common", "readers"): "query_engines",
     ("full_load", "load_over"): "load_complete_when",
-    ("cdc_merge", "fold_after"): "merge_small_after",
 }
 """Earlier names of parameters, by section, and their present names. Both are read; an earlier one gives a warning."""
 

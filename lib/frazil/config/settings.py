@@ -137,9 +137,6 @@ class Settings:
 class SetupSettings(Settings):
     """Parameters of 00_setup."""
 
-    task_settings: str = parameter(
-        "", "Description of the DMS task, as `aws dms describe-replication-tasks` prints it."
-    )
     statistics: str = parameter("", "Table statistics of the task, as `aws dms describe-table-statistics` prints them.")
 
 
@@ -196,9 +193,6 @@ class CdcMergeSettings(Settings):
     index_limit_mb: int = parameter(
         2048, "Maximum size of a table's key index on disk, in MB; above it, a scan of the keys finds the rows."
     )
-    merge_small_after: int = parameter(
-        16, "After this many small row deltas of a table, merge their files into one, in a separate commit; 0 = off."
-    )
     max_batches: int = parameter(0, "Stop after this many batches per table; 0: go on until nothing is pending.")
     run_for_s: float = parameter(
         0.0, "Keep polling for new change files for this many seconds (`inf`: until stopped); 0: one pass."
@@ -206,9 +200,6 @@ class CdcMergeSettings(Settings):
     trigger_s: float = parameter(3.0, "Seconds between two polls with `run_for_s`; 0: no pause.")
     idle_s: float = parameter(
         0.0, "With `run_for_s`: end earlier, after this many seconds in which nothing was applied; 0: off."
-    )
-    full_listing_every: int = parameter(
-        100, "Do a full listing every N polls and report files that disappeared, changed or arrived late; 0 = off."
     )
     late_files: str = parameter(
         "refuse",
@@ -265,19 +256,10 @@ class MaintenanceSettings(PlannedSettings):
     keep_hours: float = parameter(
         24.0, "Expire snapshots older than this many hours; tags, branches and the current snapshot stay."
     )
-    min_snapshots: int = parameter(10, "Minimum number of snapshots to keep.")
-    sort_by: list[str] = parameter(
-        [], "Columns to sort by within each file group of a compaction; empty: keep the order of the rows."
-    )
     max_run_s: float = parameter(600.0, "Start no further file group of a table after this many seconds.")
     hourly_tags: int = parameter(24, "Number of hours to keep a tag of the state at each full hour (UTC); 0 = off.")
     daily_tags: int = parameter(14, "Number of days to keep a tag of the state at midnight (UTC); 0 = off.")
     orphan_days: float = parameter(0.0, "Delete orphan files older than this many days (minimum 3); 0 = off.")
-    quarantine_days: float = parameter(
-        30.0,
-        "Days after which quarantined rows that were replayed, discarded or obsolete are removed; 0 = off. Keep them "
-        "longer than you would roll a table back.",
-    )
     managed_by: str = parameter(
         "",
         "Platform that maintains the tables itself (`s3tables`, `glue` …): the notebook then does nothing. S3 Tables "
@@ -362,11 +344,9 @@ class OperateSettings(Settings):
         "Folder of the notebooks for `frazil run`; empty: `notebooks/` next to `params/`, else those installed with "
         "Frazil.",
     )
-    timeout_s: float = parameter(0.0, "Stop a `frazil run` after this many seconds; 0 = off.")
     max_lag_s: float = parameter(
         900.0, "Alert (`frazil check`) if a pending change file has waited longer than this many seconds."
     )
-    table_max_lag_s: dict[str, str] = parameter({}, "Value of `max_lag_s` for single tables: `schema.table: seconds`.")
     max_run_age_s: float = parameter(
         3600.0, "Alert (`frazil check`) if the last successful run of 02_cdc_merge is older than this many seconds."
     )
@@ -409,7 +389,6 @@ class AwsSettings(Settings):
     )
     full_load_workers: int = parameter(4, "Number of Glue workers (G.1X: 4 vCPUs, 16 GB) for the full load.", least=2)
     changes_workers: int = parameter(2, "Number of Glue workers (G.1X) for setup and changes.", least=2)
-    max_vcpu: int = parameter(32, "Maximum number of vCPUs that a new application may use at the same time.", least=4)
     full_load_spark: str = parameter(
         "--conf spark.driver.cores=4 --conf spark.driver.memory=14g --conf spark.executor.cores=4 "
         "--conf spark.executor.memory=14g --conf spark.dynamicAllocation.maxExecutors=3",
@@ -421,7 +400,6 @@ class AwsSettings(Settings):
         "Options of spark-submit for setup and changes.",
     )
     wait_s: int = parameter(30, "Seconds between two looks at the queue.", least=5)
-    keep_running: bool = parameter(True, "Start the pipeline every hour if it does not run.")
     alarm_topic: str = parameter("", "ARN of an SNS topic that hears of failed executions; empty: none.")
     source_secret: str = parameter(
         "", "ARN of the secret with the source database's login, which jobs may read; empty: none."

@@ -187,7 +187,9 @@ class TableEntries(Entries):
         description="Columns, or `year`, `month`, `day`, `hour`, `bucket(16, c)`, `truncate(4, c)` of a column. You may use columns outside the key: updates move their row, and deletes find it by key.",
     )
     sort: list[Name] = Field(
-        [], examples=[["customer", "ordered_at desc"]], description="Order of rows inside new files."
+        [],
+        examples=[["customer", "ordered_at desc"]],
+        description="Order of rows inside new files, also of those that compaction writes.",
     )
     changes: ChangesEntries = Field(
         default_factory=ChangesEntries,

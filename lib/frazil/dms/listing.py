@@ -325,7 +325,7 @@ class Watch:
 
     def is_due(self) -> bool:
         """Count a poll, and return whether it needs a full listing: the first, and every `full_every`th."""
-        self.full = not self._listings or (self.full_every > 0 and self._listings % self.full_every == 0)
+        self.full = self._listings % self.full_every == 0
         self._listings += 1
         return self.full
 

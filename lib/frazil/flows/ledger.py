@@ -200,7 +200,7 @@ def tidy(book: Workbook) -> None:
             if book.spark.sql(f"select count(*) from {name}.files").first()[0] > 20:
                 catalog, table = name.split(".", 1)
                 book.spark.sql(f"CALL {catalog}.system.rewrite_data_files({literal(table)})").collect()
-            jvm_maintenance.expire_snapshots(jvm.load_table(book.spark, name), 24.0, 10)
+            jvm_maintenance.expire_snapshots(jvm.load_table(book.spark, name), 24.0)
             if which == SERVED:
                 _forget_served(book, name)
 

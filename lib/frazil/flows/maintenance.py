@@ -25,7 +25,7 @@ from frazil.lake.table_checks import require_table_in_past
 from frazil.lake.tables import require_sound
 from frazil.results import TableResult
 
-PURGE = "purge quarantine"
+PURGE, QUARANTINE_DAYS = "purge quarantine", 30
 SHOWN = 8
 """The number of groups and of snapshots that are shown before a run."""
 
@@ -103,7 +103,7 @@ def expiring(book: Workbook, planned: Sequence[dict[str, Any]], table: str = "")
     if not spec:
         return Stage("no snapshot expires")
     s, there = _settings(book, spec), jvm.load_table(book.spark, book.name(spec))
-    gone = jvm_maintenance.expirable(there, s.keep_hours, s.min_snapshots)
+    gone = jvm_maintenance.expirable(there, s.keep_hours)
     rows = [
         {"snapshot": str(x.snapshotId()), "committed": clock(x.timestampMillis()), "by": x.summary().get("frazil.kind") or x.operation()}
         for x in gone[:SHOWN]
@@ -122,12 +122,17 @@ def _planned_for(book: Workbook, planned: Sequence[dict[str, Any]], action: str,
 
 def _ended(book: Workbook) -> dict[str, str]:
     """Return, by source table, why quarantined rows will be removed."""
-    name, days = book.ops("quarantine"), book.settings.quarantine_days
-    if not days or not book.spark.catalog.tableExists(name):
+    name, days = book.ops("quarantine"), _quarantine_days(book)
+    if not book.spark.catalog.tableExists(name):
         return {}
     ours = " or ".join(map(kept.of_table, book.specs.values())) or "false"
     found = kept.ended(book.spark, name, days).where(ours).groupBy("table_name").count().collect()
     return {s: f"{n} rows ended more than {days:g} days ago" for s, n in found}
+
+
+def _quarantine_days(book: Workbook) -> int:
+    """Return the days for which ended rows stay: at least as long as a tag that a table may be rolled back to."""
+    return max(QUARANTINE_DAYS, book.settings.daily_tags)
 
 
 @refreshing
@@ -185,8 +190,7 @@ def _act(book: Workbook, spec: TableSpec, actions: list[Action], run: str) -> Ta
 def _done(book: Workbook, spec: TableSpec, action: str, mark: str) -> dict[str, float]:
     """Do an action and return what it changed."""
     if action == PURGE:
-        days = book.settings.quarantine_days
-        return {"purged": kept.purge(book.spark, book.ops("quarantine"), spec, days)}
+        return {"purged": kept.purge(book.spark, book.ops("quarantine"), spec, _quarantine_days(book))}
     if action == "remove orphan files" and (metadata := served_orphans(book, spec)):
         book.progress(f"{spec.source}: orphan files stay: a warehouse serves {', '.join(metadata)}")
         return {"orphan_files": 0}

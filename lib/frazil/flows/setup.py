@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC
-from pathlib import Path
 from typing import Any
 
 from frazil.config.settings import ParameterError
@@ -60,18 +59,17 @@ def unused_folders(book: Workbook) -> list[dict[str, str]]:
 def check_source(book: Workbook) -> list[dict[str, Any]]:
     """Return harmful settings, and what the files show of each setting.
 
-    There is one row per finding, and per setting and kind of evidence. Without `task_settings`, a task's description
-    that is given as `mappings` is used. A setting that a file contradicts raises EndpointError, which names both and
+    There is one row per finding, and per setting and kind of evidence. The settings of the task are checked if its
+    description is given as `mappings`. A setting that a file contradicts raises EndpointError, which names both and
     the cure.
     """
     if book.stream:
         unknown = stream_settings(book.settings.path("endpoint"))[1]
         more = [*left_out(book.mappings, book.specs.values()), *unknown_settings(unknown)]
         return stream_check.findings(book) + [_row_of(f) for f in more]
-    root, s = Path(book.settings.root), book.settings
-    task_file = s.task_settings or s.mappings
-    task = read_task_settings(root / task_file) if task_file else {}
-    known = read_statistics(root / s.statistics) if s.statistics else None
+    s = book.settings
+    task = read_task_settings(s.path("mappings")) if s.mappings else {}
+    known = read_statistics(s.path("statistics")) if s.statistics else None
     specs = list(book.specs.values())
     rows = [_row_of(f) for f in lint(read_endpoint_document(s.path("endpoint")), book.mappings, specs, task, known)]
     seen: dict[tuple, dict[str, Any]] = {}

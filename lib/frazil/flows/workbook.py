@@ -201,7 +201,7 @@ class Workbook:
         s, folder = self.settings, (self.folder / "index").absolute()
         if not isinstance(s, CdcMergeSettings):
             return Lanes(self.spark, folder, "merge")
-        return Lanes(self.spark, folder, s.lane, s.index_limit_mb, s.merge_small_after, lasting=s.run_for_s > 0)
+        return Lanes(self.spark, folder, s.lane, s.index_limit_mb, lasting=s.run_for_s > 0)
 
     @property
     def format_version(self) -> int:
@@ -256,14 +256,14 @@ class Workbook:
         """List a table's objects, in the folder that the task's renaming rules name.
 
         `after`: only those that matter after that position. With `may_list_fully` the first listing of a process and
-        every `full_listing_every`-th is a full one. It skips unchanged objects of a complete `record`, and reports what
+        every 100th (`Watch.full_every`) is a full one. It skips unchanged objects of a complete `record`, and reports what
         disappeared since the last one.
         """
         written = replace(spec, source=".".join(self.mappings.target_name(spec)))
         listings, recorded = self._watches.get(spec.source), None
         if may_list_fully and listings is None:
-            every = getattr(self.settings, "full_listing_every", 1)
-            listings = self._watches.setdefault(spec.source, Watch(every))
+            watch = Watch() if isinstance(self.settings, CdcMergeSettings) else Watch(full_every=1)
+            listings = self._watches.setdefault(spec.source, watch)
         if may_list_fully and listings.is_due() and record and record.complete and after:
             etags = record.etags((after.last, after.turn))
             recorded = Recorded(etags, record.seen, self._trusted(etags, after.look_from))

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import MaintenanceSettings
 from frazil.config.spark_session import is_local, job_properties, low_priority, missing_python
-from frazil.config.sql import identifier, literal
+from frazil.config.sql import literal
 from frazil.lake import jvm, jvm_data_files, jvm_maintenance
 from frazil.lake.commit import remove_abandoned_branches
 from frazil.lake.commit_retry import MainMovedError, is_known_failure, may_try_again, until_committed
@@ -184,8 +184,7 @@ def _by_iceberg(job: Job, table: jvm.JavaTable, began: float) -> dict[str, float
         "max-concurrent-file-group-rewrites": at_once(job.spark, table),
     }  # fmt: skip
     given = ", ".join(f"'{name}', '{value}'" for name, value in options.items())
-    order = ", ".join(map(identifier, s.sort_by))
-    by = f"strategy => 'sort', sort_order => {literal(order)}, " if order else ""
+    by = "strategy => 'sort', " if table.sortOrder().isSorted() else ""
     catalog, name = job.name.split(".", 1)
     call = f"CALL {catalog}.system.rewrite_data_files(table => {literal(name)}, {by}options => map({given}))"
     with low_priority(job.spark):
@@ -310,7 +309,6 @@ def _rewrite(job: Job, table: jvm.JavaTable, group: FileGroup, before: jvm_maint
         tuple(files),
         job.settings.target_file_mb * 2 << 20,
         has_row_ids,
-        tuple(job.settings.sort_by),
     )
     return _run(job, plan)
 

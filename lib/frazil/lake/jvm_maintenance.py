@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 
 _WHOLE = str(1 << 40)
+LEAST_SNAPSHOTS, LEAST_PROPERTY = 10, "history.expire.min-snapshots-to-keep"
+"""Number of snapshots that stay whatever their age, and Iceberg's property of a table that may state another one."""
 
 
 class Tasks:
@@ -172,19 +174,20 @@ def remove_files(table: JavaTable, files: list[Any]) -> None:
         table.io().deleteFile(file.location())
 
 
-def _expire(table: JavaTable, keep_hours: float, keep_at_least: int) -> JavaTable:
-    """Build the expiry: by age, but never the newest `keep_at_least`. Iceberg keeps what a tag or a branch needs."""
+def _expire(table: JavaTable, keep_hours: float) -> JavaTable:
+    """Build the expiry: by age, but never the newest `LEAST_SNAPSHOTS`. Iceberg keeps what a tag or a branch needs."""
     older_than = round((time.time() - keep_hours * 3600) * 1000)
-    return table.expireSnapshots().expireOlderThan(older_than).retainLast(keep_at_least)
+    least = table.properties().getOrDefault(LEAST_PROPERTY, str(LEAST_SNAPSHOTS))
+    return table.expireSnapshots().expireOlderThan(older_than).retainLast(int(least))
 
 
-def expirable(table: JavaTable, keep_hours: float, keep_at_least: int) -> list[JavaSnapshot]:
+def expirable(table: JavaTable, keep_hours: float) -> list[JavaSnapshot]:
     """Return the snapshots that an expiry would remove, oldest first (`apply()` only computes)."""
-    found = _expire(table, keep_hours, keep_at_least).apply() if table.snapshots().size() else ()
+    found = _expire(table, keep_hours).apply() if table.snapshots().size() else ()
     return sorted(found, key=lambda snapshot: snapshot.timestampMillis())
 
 
-def expire_snapshots(table: JavaTable, keep_hours: float, keep_at_least: int) -> int:
+def expire_snapshots(table: JavaTable, keep_hours: float) -> int:
     """Expire snapshots on the driver, with the files that only they need, and return how many were removed.
 
     If history is linear, Iceberg deletes each file that an expired snapshot removed. It deletes even a Puffin file of
@@ -193,7 +196,7 @@ def expire_snapshots(table: JavaTable, keep_hours: float, keep_at_least: int) ->
     file is deleted.
     """
     before = table.snapshots().size()
-    expiry = _expire(table, keep_hours, keep_at_least)
+    expiry = _expire(table, keep_hours)
     gone = expiry.apply()
     if gone.isEmpty():
         expiry.cleanExpiredFiles(False).commit()  # tags may have expired anyway

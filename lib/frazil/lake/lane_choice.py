@@ -61,7 +61,6 @@ class Lanes:
     folder: Path
     mode: str = "auto"
     limit_mb: int = 2048
-    merge_small_after: int = 0
     lasting: bool = False
     """Whether the run applies many batches, so that building an index pays."""
     open: dict[str, RowDelta] = field(default_factory=dict)
@@ -79,11 +78,9 @@ class Lanes:
     def row_delta(self, name: str, spec: TableSpec) -> RowDelta:
         """Return the row deltas of a table by its key index, which stays loaded."""
         from frazil.lake.row_delta import RowDelta
-        from frazil.lake.small_file_merge import SmallFileMerge
 
         if name not in self.open or self.open[name].spec != spec:
-            small = SmallFileMerge(self.merge_small_after, len(self.open))
-            self.open[name] = RowDelta(self.spark, name, spec, self.folder, small)
+            self.open[name] = RowDelta(self.spark, name, spec, self.folder, len(self.open))
         return self.open[name]
 
     def expect(self, name: str, spec: TableSpec, megabytes: float, partial: bool = False) -> tuple[str, str]:

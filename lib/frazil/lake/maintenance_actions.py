@@ -34,11 +34,7 @@ def execute(
         return {"rewritten_manifests": _rewrite_manifests(spark, name, say)}
     if action == "remove orphan files":
         return {"orphan_files": len(orphan_files(spark, name, s, dry_run=False))}
-    return {
-        "expired_snapshots": jvm_maintenance.expire_snapshots(
-            jvm.load_table(spark, name), s.keep_hours, s.min_snapshots
-        )
-    }
+    return {"expired_snapshots": jvm_maintenance.expire_snapshots(jvm.load_table(spark, name), s.keep_hours)}
 
 
 def _rewrite_manifests(spark: SparkSession, name: str, say: Callable[[str], None]) -> int:

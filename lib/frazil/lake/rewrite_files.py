@@ -1,4 +1,4 @@
-"""Rewrites data files of a table: their live rows, in order or sorted, go to new data files and keep their row ids.
+"""Rewrites data files of a table: their live rows, in order or sorted as the table is, go to new data files and keep their row ids.
 
 It needs only the table's metadata, so it runs in a Spark task or in this process. It commits nothing. Before it returns,
 it reads old and new files again and compares every value.
@@ -10,6 +10,7 @@ import base64
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from frazil.lake.data_file_writer import LAST_UPDATED, LINEAGE, ROW_ID, DataFileWriter
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     from pyiceberg.io import FileIO
+    from pyiceberg.table.metadata import TableMetadata
 
 ROWS_AT_ONCE = 1 << 16
 ORDER = "frazil.order"
@@ -55,7 +57,6 @@ class RewritePlan:
     files: tuple[OldFile, ...]
     target_bytes: int
     has_row_ids: bool
-    sort_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,23 @@ def rewrite_files(plan: RewritePlan, stopped: Callable[[], bool] = lambda: False
         raise
 
 
+def _sort_keys(metadata: TableMetadata) -> list[tuple[str, str, str]]:
+    """Return the columns by which a table's files are sorted, as Arrow takes them: up to the first that is transformed."""
+    from pyiceberg.transforms import IdentityTransform
+
+    order = next(o for o in metadata.sort_orders if o.order_id == metadata.default_sort_order_id)
+    plain = takewhile(lambda f: isinstance(f.transform, IdentityTransform), order.fields)
+    name_of, words = metadata.schema().find_column_name, {"asc": "ascending", "desc": "descending"}
+    return [
+        (
+            name_of(f.source_id),
+            words[f.direction.value],
+            "at_start" if f.null_order.value == "nulls-first" else "at_end",
+        )
+        for f in plain
+    ]
+
+
 class _Rewriting:
     """One rewrite, with the table's storage and the writer of its new files."""
 
@@ -126,7 +144,7 @@ class _Rewriting:
 
         metadata = TableMetadataUtil.parse_raw(plan.metadata)
         properties = {**metadata.properties, "write.target-file-size-bytes": str(plan.target_bytes)}
-        self.plan, self.stopped = plan, stopped
+        self.plan, self.stopped, self.order = plan, stopped, _sort_keys(metadata)
         self.io: FileIO = load_file_io(plan.io_properties, metadata.location)
         self.writer = DataFileWriter(
             metadata.model_copy(update={"properties": properties}), self.io, lineage=plan.has_row_ids
@@ -135,7 +153,7 @@ class _Rewriting:
 
     def run(self) -> Rewritten:
         kept, places = None, ""
-        if self.plan.sort_by:
+        if self.order:
             kept, places = self._sorted()
         for rows in kept.to_batches(ROWS_AT_ONCE) if kept is not None else self._old_rows():
             self.writer.write(rows)
@@ -152,8 +170,7 @@ class _Rewriting:
         import pyarrow.compute as pc
 
         rows = pa.Table.from_batches(self._old_rows(), self.writer.file_schema)
-        keys = [(name, "ascending", "at_start") for name in self.plan.sort_by]
-        order = pc.sort_indices(rows, keys).to_numpy()
+        order = pc.sort_indices(rows, self.order).to_numpy()
         places = np.empty(len(order), np.int32)
         places[order] = np.arange(len(order), dtype=np.int32)
         return rows.take(pa.array(order)), base64.b64encode(places.tobytes()).decode()

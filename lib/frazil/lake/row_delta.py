@@ -24,13 +24,11 @@ if TYPE_CHECKING:
 
 
 class RowDelta:
-    """Commits batches of one table as row deltas."""
+    """Commits batches of one table, the `nth` of its run, as row deltas."""
 
-    def __init__(
-        self, spark: SparkSession, name: str, spec: TableSpec, folder: Path, small: SmallFileMerge | None = None
-    ):
+    def __init__(self, spark: SparkSession, name: str, spec: TableSpec, folder: Path, nth: int = 0):
         self.spark, self.name, self.spec = spark, name, spec
-        self.small = small or SmallFileMerge(0)
+        self.small = SmallFileMerge(nth)
         self.rows = Locator(spark, name, spec, folder)
         self.partitioning: tuple[list[tuple[int, str, str]], Partitioning | None] | None = None
         """The table's partition fields as last seen, and how to compute their values; None: not read yet."""

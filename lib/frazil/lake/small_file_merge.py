@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from frazil.lake.row_locator import Locator
 
 KIND = "fold"
+MERGE_AFTER = 16
+"""Number of commits whose files are merged into one."""
 SMALL_BYTES = 1 << 18
 """Maximum memory for the rows of a commit. Larger ones are not kept: their files are not that small."""
 AT_WORK_S, LOOK_BACK = 60.0, 200
@@ -44,20 +46,20 @@ class SmallFile:
 
 
 class SmallFileMerge:
-    """Collects one table's newest small files and their rows, and merges them after `after` commits; 0 = off.
+    """Collects one table's newest small files and their rows, and merges them after `MERGE_AFTER` commits.
 
     The tables of a run commit at the same pace. The first merge of the `nth` table comes earlier, so that no single
     pass waits for all merges.
     """
 
-    def __init__(self, after: int, nth: int = 0):
-        self.after, self.commits = after, int(after * (nth * SPREAD % 1))
+    def __init__(self, nth: int = 0):
+        self.commits = int(MERGE_AFTER * (nth * SPREAD % 1))
         self.files: list[SmallFile] = []
 
     def remember(self, rows: Table, written: list[NewFile], snapshot: int) -> None:
         """Keep the rows of a commit. They are `in_order` and fill its files one after the other."""
         count = sum(f.rows for f in written)
-        if not self.after or not count or rows.slice(0, count).nbytes > SMALL_BYTES:
+        if not count or rows.slice(0, count).nbytes > SMALL_BYTES:
             return
         start = 0
         for file in written:
@@ -68,7 +70,7 @@ class SmallFileMerge:
     @property
     def due(self) -> bool:
         """Whether enough commits were collected."""
-        return 0 < self.after <= self.commits
+        return self.commits >= MERGE_AFTER
 
     def merge(self, spark: SparkSession, at: Locator, spec: TableSpec, fields: list[tuple[int, str, str]]) -> None:
         """Rewrite the collected files as one file per partition. If another writer commits first, they stay as they are."""
