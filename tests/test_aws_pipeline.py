@@ -9,11 +9,11 @@ import time
 import boto3
 import pytest
 
+import aws_definition
 import aws_emulator
 from asl_harness import Ended, Refused, argument_faults, events_of, run
 from aws_emulator import ACCOUNT, REGION, client
 from aws_graph import ENGINES, JOB_FAILED, TASK, VALUES, depth, dms, machine, send, services, turns, waiting
-from frazil.aws import definition
 from frazil.aws.deployment_parameters import Deployment, Place
 from frazil.aws.engines import spark_options
 from frazil.aws.hint_queue import delete_before
@@ -251,25 +251,25 @@ def test_statelint_and_the_check_find_planted_faults(tmp_path, engine, fault):
     found = _statelint(graph, tmp_path)
     assert bool(found) is (fault != "none"), found
     if fault in ("no such state", "unreachable"):
-        assert definition._graph_problems(graph)
+        assert aws_definition._graph_problems(graph)
 
 
 def test_the_check_finds_what_template_and_machine_lack(monkeypatch):
     place = Place("bucket", "folder")
     for engine in ENGINES:
         each = Deployment(AwsSettings(env="prod", region=REGION, engine=engine), place, place, place, ("shop", "ops"))
-        assert definition.problems(each, each.parameters(ACCOUNT, "aws", dict.fromkeys(("driver", "workbook", "job"), "s3://b/x"))) == []  # fmt: skip
+        assert aws_definition.problems(each, each.parameters(ACCOUNT, "aws", dict.fromkeys(("driver", "workbook", "job"), "s3://b/x"))) == []  # fmt: skip
     here = Deployment(AwsSettings(env="prod", region=REGION), place, place, place, ("shop", "ops"))
     archives = dict.fromkeys(("driver", "workbook", "job"), "s3://b/x")
     given = here.parameters(ACCOUNT, "aws", archives)
-    assert definition.problems(here, given) == []
-    assert definition.problems(here, {**given, "Enw": "x"}) == ["the template has no parameter Enw"]
-    assert definition.problems(here, {**given, "Env": ""}) == ["the parameter Env of the template has no value"]
+    assert aws_definition.problems(here, given) == []
+    assert aws_definition.problems(here, {**given, "Enw": "x"}) == ["the template has no parameter Enw"]
+    assert aws_definition.problems(here, {**given, "Env": ""}) == ["the parameter Env of the template has no value"]
     whole = Deployment.template
     monkeypatch.setattr(Deployment, "template", lambda self: whole(self).replace("!Ref CatalogArns", "!Ref CatalogArn"))
-    assert definition.problems(here, given) == ["the template refers to CatalogArn, which it lacks"]
+    assert aws_definition.problems(here, given) == ["the template refers to CatalogArn, which it lacks"]
     monkeypatch.setattr(Deployment, "template", lambda self: whole(self).replace("        Runs: !Sub", "        Rans: !Sub"))  # fmt: skip
-    assert definition.problems(here, given) == ["the state machine has a placeholder Runs without a value"]
+    assert aws_definition.problems(here, given) == ["the state machine has a placeholder Runs without a value"]
 
 
 # --- the queue as a hint

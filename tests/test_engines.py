@@ -22,9 +22,9 @@ from frazil.config.warehouse_model import WarehouseEntries
 from frazil.config.warehouses import Warehouse
 from frazil.lake import pyiceberg_catalog
 from frazil.warehouses.family import family
-from frazil.warehouses.grammar import require_properties
 from helpers import D, I, U, World
 from rest_catalog import RestCatalog
+from warehouse_grammar import require_properties
 
 pytestmark = [pytest.mark.engines, pytest.mark.spark]
 LIB = Path(jars.__file__).parent.parent.parent

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import re
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from frazil.config.validation import Entries, Flag, Name, Real, Text
+from frazil.errors import FrazilError
 
 ENGINES = ("snowflake", "athena", "redshift", "databricks", "bigquery", "trino", "duckdb", "pyiceberg")
 
@@ -26,14 +28,18 @@ class WarehouseEntries(Entries):
         "The warehouse's database; of Databricks the catalog, of BigQuery the project. DuckDB: its file.", "analytics"
     )
     namespace: Text = entry("The warehouse's schema or dataset; left out: the lake's namespace of the table.", "shop")
-    region: Text = entry("AWS region of the Glue catalog and the bucket.", "eu-west-1")
+    region: Text = entry(
+        "AWS region of the Glue catalog and the bucket; of BigQuery without `account` its own region.", "eu-west-1"
+    )
     account: Annotated[Text, Field(pattern=r"^\d{12}$")] | None = entry(
         "AWS account of the Glue catalog: 12 digits, in quotes.", "123456789012", None
     )
-    role: Text = entry(
+    role: Annotated[Text, Field(pattern=r"^arn:aws[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]+$")] = entry(
         "ARN of the IAM role that the warehouse takes to read.", "arn:aws:iam::123456789012:role/frazil-reader"
     )
-    location: Text = entry("Folder of the lake on S3, with a slash at its end.", "s3://my-lake/warehouse/")
+    location: Annotated[Text, Field(pattern=r"^s3://[a-z0-9.-]+/(.*/)?$")] = entry(
+        "Folder of the lake on S3, with a slash at its end.", "s3://my-lake/warehouse/"
+    )
     credential: Text = entry(
         "Name of the service credential (Databricks) or connection (BigQuery) that the warehouse has.", "glue_reader"
     )
@@ -70,3 +76,10 @@ class WarehouseEntries(Entries):
         "variable.",
         "env:SNOWFLAKE_LOGIN",
     )
+
+    @model_validator(mode="after")
+    def _is_in_a_region(self) -> Self:
+        is_googles = self.engine == "bigquery" and not self.account
+        if self.region and not is_googles and not re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d", self.region):
+            raise FrazilError(f"region: '{self.region}' is no region of AWS", "write region: eu-west-1")
+        return self

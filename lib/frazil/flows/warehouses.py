@@ -18,7 +18,7 @@ from frazil.flows import served
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
 from frazil.results import TableResult
-from frazil.warehouses.apply import MADE_EARLIER, apply, checked, parts, record_of
+from frazil.warehouses.apply import MADE_EARLIER, apply, parts, record_of
 from frazil.warehouses.connect import connected
 from frazil.warehouses.family import LakeTable, Made, WarehouseError, family
 from frazil.warehouses.refresh import Seen, State, failed, look
@@ -122,7 +122,7 @@ def set_up(book: Workbook, only_plans: bool) -> list[dict[str, Any]]:
 
         if only_plans or not family(w).DRIVER:
             earlier = {m.drop for m in record.read()}
-            for m in checked(w, tables):
+            for m in family(w).made(w, tables):
                 say(m, MADE_EARLIER if m.drop in earlier else "to be made, if it is not there")
             return found
         with closing(connected(w)) as connection:

@@ -11,29 +11,16 @@ from typing import Any
 from frazil.config.warehouses import Warehouse
 from frazil.warehouses.connect import names_in, rows_of
 from frazil.warehouses.family import LakeTable, Made, WarehouseError, family
-from frazil.warehouses.grammar import require_properties, require_statement
 
 MADE_EARLIER = "made earlier"
 
 
-def checked(w: Warehouse, tables: Sequence[LakeTable]) -> list[Made]:
-    """Return what is to be made; raise WarehouseError if a statement is not one that the warehouse takes."""
-    module = family(w)
-    made = module.made(w, tables)
-    reading = [s for t in tables for s in (*module.refresh(w, t), module.read_back(w, t)) if s]
-    for statement in (*(s for m in made for s in (m.create, m.drop, m.find)), *reading):
-        require_statement(w, statement)
-    for properties in module.files(w).values():
-        require_properties(w, properties)
-    return made
-
-
 def parts(w: Warehouse, tables: Sequence[LakeTable]) -> dict[str, list[str]]:
     """Return all that the warehouse needs, in order: the steps of people, files, and statements by when they are run."""
-    made, module = checked(w, tables), family(w)
+    module = family(w)
     files = {f"file {name}": [f"{k}={v}" for k, v in found.items()] for name, found in module.files(w).items()}
     return {
-        "by you": module.cloud_steps(w, tables), **files, "apply": [m.create for m in made],
+        "by you": module.cloud_steps(w, tables), **files, "apply": [m.create for m in module.made(w, tables)],
         "after commits": [s for t in tables for s in module.refresh(w, t)],
         "read back": [s for t in tables if (s := module.read_back(w, t))],
     }  # fmt: skip
@@ -88,7 +75,7 @@ def apply(
 
     An object is recorded before its statement runs, so that `undo` also drops it after a kill.
     """
-    for m in checked(w, tables):
+    for m in family(w).made(w, tables):
         before = record.read()
         if m.name.lower() in names_in(w, connection, m.find):
             ours = any(b.drop == m.drop for b in before)
@@ -115,7 +102,6 @@ def undo(
     for m in reversed(record.read()):
         if only and m.table not in only:
             continue
-        require_statement(w, m.drop)
         try:
             rows_of(w, connection, m.drop)
         except WarehouseError as e:

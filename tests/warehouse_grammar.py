@@ -1,4 +1,4 @@
-"""Refuses statements and properties that a warehouse does not take; `grammar.yml` has their forms."""
+"""Refuses statements and properties that a warehouse does not take; `warehouse_grammar.yml` has their forms."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -22,8 +22,8 @@ _FORM = re.compile(r"\s*(<\w+>\+?|'[^']*'|[A-Za-z_][\w$]*|[][{}|(),=.*])")
 
 @cache
 def grammar() -> dict[str, dict[str, Any]]:
-    """Return the tables of `grammar.yml`: values, forms and properties."""
-    return yaml.safe_load((resources.files(__package__) / "grammar.yml").read_text(encoding="utf-8"))
+    """Return the tables of `warehouse_grammar.yml`: values, forms and properties."""
+    return yaml.safe_load(Path(__file__).with_suffix(".yml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
