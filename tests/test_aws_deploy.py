@@ -332,7 +332,7 @@ def test_missing_credentials(prod, monkeypatch, capsys, action):
 
 def test_check_says_what_was_not_asked(prod, known_types, monkeypatch, capsys):
     assert frazil("check") == runs.OK
-    assert "has the buckets and the DMS task, and accepts the template" in capsys.readouterr().out
+    assert "has the buckets and the DMS task, and accepts template and state machine" in capsys.readouterr().out
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")

@@ -487,7 +487,8 @@ def test_tables_that_dms_gave_up_or_does_not_know_are_found():
 
 def test_setup_shows_what_hurts_and_what_the_files_show(tmp_path):
     world = World(tmp_path, "w", {}).table("t").load("t", (1, "a")).changes("t", I(2, "b"))
-    (tmp_path / "task.json").write_text(json.dumps({"ReplicationTasks": [TASK]}))
+    task = TASK | {"TableMappings": json.dumps(world.rules)}
+    (tmp_path / "task.json").write_text(json.dumps({"ReplicationTasks": [task]}))
     (tmp_path / "statistics.json").write_text(json.dumps(STATISTICS))
     rows = setup.check_source(world.book(SetupSettings, mappings="task.json", statistics="statistics.json"))
     kinds_of = {(r["setting"], r["kind"]) for r in rows}

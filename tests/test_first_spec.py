@@ -81,7 +81,7 @@ def test_a_corrected_spec_keeps_its_place_and_a_loaded_table_is_never_made_anew(
 def test_one_table_is_dropped_with_its_files_and_nothing_else(world, monkeypatch, capsys, catalog_options):
     w = world.table("t").table("u").load("t", (1, "a")).load("u", (1, "a")).loaded()
     w.environment(monkeypatch)
-    down = ["down", "--env", "w", "--table", "public.t"]
+    down = ["table", "drop", "public.t", "--env", "w"]
     assert main([*down, "--yes"]) != 0  # nothing was listed yet
     assert main(down) == 0
     listed = capsys.readouterr().out
@@ -89,7 +89,7 @@ def test_one_table_is_dropped_with_its_files_and_nothing_else(world, monkeypatch
     assert main([*down, "--yes"]) == 0
     assert f"{w.space}.t" not in lake_tables(catalog_options)
     assert duckdb_rows(catalog_options, f"{w.space}.u") == [(1, "a")]
-    assert main(["down", "--env", "w", "--table", "public.none"]) != 0
+    assert main(["table", "drop", "public.none", "--env", "w"]) != 0
     assert {t: r.status for t, r in w.setup().items()} == {"t": "created", "u": "exists"}
     assert w.full_load()["t"].status == "loaded"
     assert lake_rows(catalog_options, f"{w.space}.t") == [(1, "a")]

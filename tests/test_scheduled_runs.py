@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 import reference
-from frazil.cli import main
+from frazil.cli import check, main
 from frazil.config.processes import host, is_running
 from frazil.config.settings import resolve
 from frazil.dms.position import Position, PositionError
@@ -365,6 +365,21 @@ def test_a_run_that_fails_is_indexed_with_its_cause_and_told_of(tmp_path, code, 
     assert 'class="bad"' in (made / "runs/demo/index.html").read_text()
 
 
+def test_an_error_of_the_command_itself_is_recorded_and_told_of(tmp_path, monkeypatch, capsys):
+    def broken(book):
+        raise RuntimeError("no answer")
+
+    made = place_of(tmp_path)
+    add_operate(made, on_trouble=f"cat > {tmp_path}/told.json")
+    monkeypatch.setenv("FRAZIL_PARAMS", str(made / "params"))
+    monkeypatch.setattr(pending_work, "nothing_pending", broken)
+    assert main(["run", "02", "--env", "demo"]) == runs.FAILED
+    assert json.loads((tmp_path / "told.json").read_text())["cause"] == "RuntimeError: no answer"
+    (record,) = runs.read(made / "runs/demo")
+    assert record["outcome"] == "failed"
+    assert "Traceback" in capsys.readouterr().err
+
+
 @pytest.mark.notebooks
 def test_a_run_beyond_its_time_is_stopped_with_its_kernel_and_told_of(tmp_path):
     made = with_stub(place_of(tmp_path), "import time; time.sleep(300)")
@@ -406,6 +421,24 @@ def test_check_tells_each_breach_in_a_line_and_calls_the_hooks(tmp_path, place, 
     assert len([line for line in told if line.startswith("app.visit: 1 file pending")]) == 1
     assert len([line for line in told if line.startswith("runs: 02_cdc_merge last succeeded")]) == 1
     assert json.loads(receiver.heard[0][1])["breaches"] == told
+
+
+@pytest.mark.parametrize(("run_for_s", "said"), [("inf", False), (100_000, False), (0, True)])
+def test_a_run_that_lasts_is_not_missed(tmp_path, monkeypatch, run_for_s, said):
+    made = place_of(tmp_path)
+    monkeypatch.setenv("FRAZIL_PARAMS", str(made / "params"))
+    parameters = {"run_for_s": run_for_s}
+    now = {
+        "outcome": "running",
+        "pid": os.getpid(),
+        "host": host(),
+        "began": time.time() - 7200,
+        "parameters": parameters,
+    }
+    monkeypatch.setattr(runs, "read", lambda folder: [{"notebook": "02_cdc_merge", "folder": made, **now}])
+    operate = resolve("operate", {"env": "demo"}).settings
+    lines = check._stale(Workbook(operate, lambda text: None), operate)
+    assert lines == (["runs: 02_cdc_merge has not succeeded yet"] if said else [])
 
 
 def test_a_catalog_that_cannot_be_read_is_told_in_a_line_and_left_to_spark(tmp_path, monkeypatch, capsys):

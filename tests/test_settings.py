@@ -14,7 +14,7 @@ from frazil.config.environment_file import RENAMED, RETIRED, WAREHOUSES, find_pa
 from frazil.config.settings import GIVEN, NOTEBOOKS, ParameterError, resolve
 from frazil.config.spark_session import SessionError
 from frazil.config.spec import SpecError, load_specs, parse_spec
-from helpers import spec_of
+from helpers import World, spec_of
 
 # --- resolve
 
@@ -392,6 +392,15 @@ def test_a_table_whose_files_would_be_inside_the_folder_of_another_is_refused(tm
         (tmp_path / f"{name}.yml").write_text(yaml.safe_dump({**good(), "source": f"public.{name}", "target": target}))
     with pytest.raises(SpecError, match=r"'shop.orders.items' would be inside the folder of 'shop.orders'"):
         load_specs(tmp_path)
+
+
+def test_a_table_with_the_name_of_one_of_frazils_own_is_refused_alone(tmp_path):
+    """The ledger would add its columns to the table, and no later batch could be applied."""
+    world = World(tmp_path, "w", {}).table("t").table("u")
+    (tmp_path / "specs/t.yml").write_text(yaml.safe_dump(world.specs["t"] | {"target": "mine.commits"}))
+    problems = {name: spec.problem for name, spec in world.book(ops_namespace="mine").specs.items()}
+    assert "'mine.commits' is the name of one of Frazil's own tables" in problems["public.t"].problem
+    assert problems["public.u"] is None
 
 
 def test_a_spec_may_end_in_yaml(tmp_path):

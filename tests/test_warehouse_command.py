@@ -110,6 +110,20 @@ def test_a_table_without_a_snapshot_is_said_and_the_others_are_looked_at(late, c
     assert "duck: shop.orders has no rows yet" in told and "duck: public.items: served" in told
 
 
+def test_a_warehouse_in_trouble_does_not_keep_the_others_from_their_refresh(tmp_path, monkeypatch, server, capsys):
+    duck = {"engine": "duckdb", "database": str(tmp_path / "w.duckdb")}
+    WarehouseWorld(
+        tmp_path, monkeypatch, away={"engine": "snowflake", **ENTRIES, "connect": "nowhere:connect"}, duck=duck
+    )
+    for action, code in (("apply", 1), ("refresh", 1)):
+        assert frazil(action) == code
+    told = capsys.readouterr()
+    assert (
+        "the driver nowhere of warehouse 'away' is not installed" in told.err
+        and "duck: public.orders: served" in told.out
+    )
+
+
 def test_undo_of_one_table_keeps_the_rest(world, server):
     frazil("apply")
     assert frazil("undo", "--table", "public.items") == 0

@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from frazil.cli import monitor
@@ -108,11 +107,12 @@ def _unusable(book: Workbook) -> list[str]:
 
 
 def _stale(book: Workbook, operate: OperateSettings) -> list[str]:
-    folder: Path = book.folder
-    ended = [r for r in runs.read(folder) if r["notebook"].endswith("cdc_merge") and r["outcome"] != "running"]
-    lines = []
+    merges = [r for r in runs.read(book.folder) if r["notebook"].endswith("cdc_merge")]
+    ended, lines = [r for r in merges if r["outcome"] != "running"], []
     if ended and runs.is_bad(ended[0]["outcome"]):
         lines.append(f"last run: {ended[0]['outcome']}: {ended[0]['folder']}")
+    if merges[:1] != ended[:1] and _lasts(merges[0], operate):
+        return lines
     good = [r for r in ended if r["outcome"] in ("ok", "nothing to do")]
     age = time.time() - good[0]["began"] - good[0].get("seconds", 0) if good else None
     if age is None:
@@ -120,3 +120,10 @@ def _stale(book: Workbook, operate: OperateSettings) -> list[str]:
     elif age > operate.max_run_age_s:
         lines.append(f"runs: 02_cdc_merge last succeeded {age:,.0f} s ago, limit {operate.max_run_age_s:g} s")
     return lines
+
+
+def _lasts(running: dict[str, Any], operate: OperateSettings) -> bool:
+    """Return whether a run in progress polls, and has not gone on for longer than `run_for_s` and the age of a success."""
+    stated = resolve("cdc_merge", {"env": operate.env}).settings.run_for_s
+    run_for_s = float(running.get("parameters", {}).get("run_for_s", stated))
+    return run_for_s > 0 and time.time() - running["began"] < run_for_s + operate.max_run_age_s

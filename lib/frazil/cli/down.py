@@ -52,7 +52,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--yes", action="store_true", help="delete what the last `frazil down` without it has listed")
     parser.add_argument("--json", action="store_true", help="print the list as JSON")
-    parser.add_argument("--table", default="", metavar="SCHEMA.TABLE", help="the same as `frazil table drop`")
+    parser.set_defaults(table="")
 
 
 def main(options: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -78,7 +79,11 @@ def main(options: argparse.Namespace) -> int:
     )
     run.keep(outcome="running", pid=os.getpid(), host=host())
     with monitor.traced(book, run):
-        facts = _outcome(options, book, run, _task(file, run, settings, given))
+        try:
+            facts = _outcome(options, book, run, _task(file, run, settings, given))
+        except Exception as e:  # nobody may see this command's output
+            traceback.print_exc()
+            facts = {"outcome": "failed", "cause": f"{type(e).__name__}: {e}"}
         _ended(operate, run, facts)
     monitor.write_metrics(operate, lambda: check.look(operate))
     code = runs.EXIT_CODES[run.facts["outcome"]]

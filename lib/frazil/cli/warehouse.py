@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from frazil.config.settings import ParameterError, resolve
 from frazil.config.warehouses import Warehouse, declared
-from frazil.errors import nearest
+from frazil.errors import FrazilError, nearest
 from frazil.flows import warehouses
 from frazil.flows.workbook import Workbook
 from frazil.report import runs
@@ -28,7 +29,16 @@ def add(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Carry out the action for each declared warehouse; return an exit code."""
     book = Workbook(resolve("operate", {"env": options.env, "tables": options.table}).settings)
-    return max(_carry_out(book, w, options) for w in _chosen(book, options.warehouse))
+    return max(_attempt(book, w, options) for w in _chosen(book, options.warehouse))
+
+
+def _attempt(book: Workbook, w: Warehouse, options: argparse.Namespace) -> int:
+    """Carry out the action for a warehouse and return the exit code; an error is printed, so that the others are done."""
+    try:
+        return _carry_out(book, w, options)
+    except FrazilError as e:
+        print(f"{type(e).__name__}: {e}", file=sys.stderr)
+        return runs.FAILED
 
 
 def _carry_out(book: Workbook, w: Warehouse, options: argparse.Namespace) -> int:

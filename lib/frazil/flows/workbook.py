@@ -95,10 +95,18 @@ def print_line(text: str) -> None:
     print(f"{text}\n", end="", flush=True)
 
 
-def _held_together(specs: dict[str, TableSpec], mappings: Mappings) -> dict[str, TableSpec]:
-    """Return the specs; one has a `problem` if others or Frazil's own columns take its rows or names."""
+def _held_together(specs: dict[str, TableSpec], mappings: Mappings, ops: str) -> dict[str, TableSpec]:
+    """Return the specs; one has a `problem` if others, or Frazil's own columns or tables, take its rows or names."""
+    from frazil.lake.pyiceberg_catalog import OPS
+
     found = same_place(specs.values(), mappings)
     for spec in specs.values():
+        if spec.target in [f"{ops}.{table}" for table in OPS]:
+            problem = f"{spec.file}: '{spec.target}' is the name of one of Frazil's own tables"
+            cure = (
+                f"choose another name, which loses nothing: target: {spec.schema_name}.<name>; or another ops_namespace"
+            )
+            found.setdefault(spec.source, SpecError(problem, cure))
         own = OPERATION_COLUMNS if spec.policy == "append" else ()
         for name in (n for n in spec.names if n.lower() in own):
             problem = f"{spec.file}: column '{name}' has a name that without_key: append gives a column of its own"
@@ -124,7 +132,7 @@ class Workbook:
                 raise ParameterError(f"no table '{name}' in {settings.specs}", nearest(name, everything))
         rules = read_mappings(settings.path("mappings") if settings.mappings else None)
         self.mappings: Mappings = with_origins(everything.values(), rules)
-        everything = _held_together(everything, self.mappings)
+        everything = _held_together(everything, self.mappings, settings.ops_namespace)
         default = SchemaPolicy(**settings.changes)
         self.specs: dict[str, TableSpec] = {
             n: replace(everything[n], changes=everything[n].changes.over(default))
