@@ -5,11 +5,14 @@ import dataclasses
 import hashlib
 import json
 import time
+from datetime import UTC, datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from frazil.config.settings import ExploreSettings, MaintenanceSettings, ParameterError
+from frazil.dms.endpoint import DatePartition
 from frazil.flows import cdc, explore, quarantine_status, row_history
 from frazil.flows.explore import ExploreError
 from frazil.lake import table_history
@@ -157,6 +160,17 @@ def test_a_time_of_the_source_chooses_what_was_committed_by_then(book, monkeypat
     assert "2 tables cannot be shown" in repr(notebook_output.as_of(early))
 
 
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/Bogota"])
+def test_without_commit_times_a_file_of_another_time_zone_bounds_them_by_its_zone(new_world, zone):
+    w = new_world(DatePartitionEnabled=True, DatePartitionTimezone=zone, TimestampColumnName="")
+    w.rules = {"rules": []}
+    w.table("t").write("t", LOAD1, "1,a\n").loaded()
+    written = datetime(2024, 1, 1, 10, tzinfo=UTC).astimezone(ZoneInfo(zone))
+    w.write("t", f"{written:%Y/%m/%d/%Y%m%d-%H%M%S000}.csv", "U,1,b\n").merged()
+    (row,) = explore.as_of(w.book(ExploreSettings)).rows
+    assert (row["holds_to"], row["known_by"]) == ("2024-01-01 10:00:00.000", "file names")
+
+
 def test_tables_tell_how_fresh_they_are(book, module_world):
     late = "20240101-100900000.csv"
     module_world.changes("u", U(1, "later"), name=late)
@@ -229,7 +243,7 @@ def test_nothing_is_written(book, module_world, catalog_options):
 
 def test_what_was_told_is_never_less_than_what_the_source_committed(module_world, book):
     states = table_history.lineage(book.spark, module_world.name("t"))
-    told = [table_history.source_time_bounds(states)[s.id][0] for s in states]
+    told = [table_history.source_time_bounds(states, DatePartition())[s.id][0] for s in states]
     assert told[0] is None and told[1:] == sorted(told[1:])
     largest = [max(s.source_ms) for s in states if s.source_ms]
     assert all(t >= c for t, c in zip(told[2:], largest, strict=True))

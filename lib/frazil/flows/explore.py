@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 
 DAY_MS = 86_400_000
+Bounds = dict[int, tuple[int | None, str]]
+"""What `table_history.source_time_bounds` returns."""
 MOST_SHOWN = 120
 """Characters of a whole row that a difference shows."""
 
@@ -55,7 +57,7 @@ def tables(book: Workbook, thresholds: MaintenanceSettings) -> list[dict[str, An
         base, states = read_table_state(book.spark, name, checked=False), table_history.lineage(book.spark, name)
         count, waiting, problem = _pending(book, spec, base)
         h = health(book.spark, name, thresholds)
-        until, known_by = table_history.source_time_bounds(states)[states[-1].id]
+        until, known_by = _bounds(book, states)[states[-1].id]
         return {
             "rows": h.rows, "fresh_to": clock(until), "known_by": known_by, "committed": clock(states[-1].committed_ms),
             "pending": count, "waiting_s": waiting, "mb": h.mb, "data_files": h.data_files,
@@ -110,7 +112,7 @@ def state(book: Workbook, table: str, text: str | int, by: str = "lake") -> Snap
         if found := next((s for s in states if s.id == wanted), None):
             return found
         raise ExploreError(f"{table}: snapshot {text} is not kept, or not of main", "take one that the notebook lists")
-    return _at(table, states, instant(str(text)), by)
+    return _at(table, states, instant(str(text)), _bounds(book, states) if by == "source" else None)
 
 
 def _recent(states: list[Snapshot]) -> Snapshot:
@@ -121,20 +123,24 @@ def _recent(states: list[Snapshot]) -> Snapshot:
     return (loads or earlier or states[:1])[-1]
 
 
-def _at(table: str, states: list[Snapshot], when: int, by: str) -> Snapshot:
+def _bounds(book: Workbook, states: list[Snapshot]) -> Bounds:
+    return table_history.source_time_bounds(states, book.endpoint.date_partition)
+
+
+def _at(table: str, states: list[Snapshot], when: int, bounds: Bounds | None) -> Snapshot:
     """Return the last snapshot made up to a time by the lake's clock.
 
-    By the source's: the last one with only changes that the source had committed before that time.
+    With `bounds`, the time is by the source's clock: the last one with only changes that the source had committed before.
     """
-    if by == "source":
-        bounds = table_history.source_time_bounds(states)
+    if bounds is not None:
         nothing = all(until is None for until, _ in bounds.values())  # never written to: the same at any time
         fitting = [s for s in states if nothing or (bounds[s.id][0] is not None and bounds[s.id][0] < when)]
     else:
         fitting = [s for s in states if s.committed_ms <= when]
     if not fitting:
-        first = next((until for until, _ in table_history.source_time_bounds(states).values() if until), None)
-        oldest = first if by == "source" else states[0].committed_ms
+        oldest, by = states[0].committed_ms, "lake"
+        if bounds is not None:
+            oldest, by = next((until for until, _ in bounds.values() if until), None), "source"
         raise ExploreError(
             f"{table}: no kept snapshot shows it as it was at {clock(when)} by the {by}'s clock",
             f"the oldest shows it at {clock(oldest)}; tags keep old states (03_maintenance: hourly_tags, daily_tags)",
@@ -226,8 +232,8 @@ def as_of(book: Workbook, when: str = "", *only: str) -> AsOf:
 
     def look(spec: TableSpec) -> dict[str, Any]:
         states = table_history.lineage(book.spark, book.name(spec))
-        bounds = table_history.source_time_bounds(states)
-        chosen = _at(spec.source, states, when_ms, "source")
+        bounds = _bounds(book, states)
+        chosen = _at(spec.source, states, when_ms, bounds)
         until, by = bounds[chosen.id]
         later = [s for s in states[states.index(chosen) + 1 :] if bounds[s.id][0] != until]
         return {"snapshot": str(chosen.id), "committed": clock(chosen.committed_ms), "holds_to": clock(until), "known_by": by,

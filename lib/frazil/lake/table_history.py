@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from datetime import UTC
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.sql import literal
 from frazil.config.time_sql import driver_rows
-from frazil.dms.file_names import time_of_name
 from frazil.dms.position import POSITION, Position
 from frazil.lake import jvm
 from frazil.lake.kept_snapshots import read_kept_snapshots
@@ -21,6 +19,8 @@ from frazil.lake.tables import TableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from frazil.dms.endpoint import DatePartition
 
 VERSIONS_FROM = 50
 """Versions of a key are looked for in at most this many snapshots, the newest, after which files were removed."""
@@ -86,19 +86,19 @@ def read(spark: SparkSession, name: str, snapshot: int) -> DataFrame:
     return spark.sql(f"select * from {at(name, snapshot)}")
 
 
-def source_time_bounds(states: list[Snapshot]) -> dict[int, tuple[int | None, str]]:
+def source_time_bounds(states: list[Snapshot], named_by: DatePartition) -> dict[int, tuple[int | None, str]]:
     """Return {snapshot: (newest source time of its changes in epoch milliseconds, the origin of that time)}.
 
     The source committed none of its changes later. This is the largest commit time of its changes and of those before.
     Without commit times it is the time in the newest file's name, which DMS wrote afterwards; without files, the time
     of the lake's commit. None: the table holds nothing yet. A load's rows are older than the first change
-    file, which DMS writes after the load.
+    file, which DMS writes after the load. The settings `named_by` say in which time zone files are named.
     """
     bounds: dict[int, tuple[int | None, str]] = {}
     until: tuple[int | None, str] = (None, "")
     for i, s in enumerate(states):
         own: tuple[int, str] | None = s.committed_ms, "the lake's clock"
-        files = s.position and s.position.last and (_ms(s.position.last), "file names")
+        files = s.position and s.position.last and (round(named_by.written_s(s.position.last) * 1000), "file names")
         gap = s.after is None and not s.first
         if gap:
             until, own = (None, ""), files or own
@@ -109,7 +109,7 @@ def source_time_bounds(states: list[Snapshot]) -> dict[int, tuple[int | None, st
         elif s.kind == "load" and not s.position.last:
             later = next((n.position for n in states[i + 1 :] if n.kind == "changes" and n.position.recent), None)
             if later:
-                own = min(own, (_ms(later.recent[0]), "file names"))
+                own = min(own, (round(named_by.written_s(later.recent[0]) * 1000), "file names"))
             elif until[0] is None and s.count("total-records") == 0:
                 own = None
         elif s.operation == "replace" or s.kind == "position" or _goes_before_a_compaction(s, states[i + 1 : i + 2]):
@@ -123,10 +123,6 @@ def source_time_bounds(states: list[Snapshot]) -> dict[int, tuple[int | None, st
 def _goes_before_a_compaction(s: Snapshot, following: list[Snapshot]) -> bool:
     """Return whether a snapshot commits the deletes of a compaction just before it, as may happen in v2: they hide copies of dead rows."""
     return not s.count("added-data-files") and any(n.kind == "compact" and n.after == s.id for n in following)
-
-
-def _ms(file: str) -> int:
-    return round(time_of_name(file).replace(tzinfo=UTC).timestamp() * 1000)
 
 
 @dataclass(frozen=True)
