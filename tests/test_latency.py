@@ -1,17 +1,21 @@
 """Latency over many commits: merged sketches, idle sources, clocks that contradict each other, advice."""
 
 import json
+import os
 import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
 
 from frazil.cli import visible
-from frazil.config.settings import LatencySettings
+from frazil.config.settings import LatencySettings, OperateSettings
+from frazil.dms.endpoint import DatePartition
 from frazil.dms.listing import DmsObject
 from frazil.engine import collapsed_batch, small_batch
 from frazil.engine.collapsed_batch import Ages
@@ -115,7 +119,7 @@ def test_a_sketch_tells_of_files_by_their_names_and_landing_and_stays_small():
         DmsObject("20240101-100030000.csv", "/b", 100, "e", picked_up - 29),
     ]
     observed = {"changes": 7, "age": str([10**6] * 15), "dms": str([10**6] * 15)}
-    text = sketch(observed, picked_up, [*files, DmsObject("offset", "", 1, "")])
+    text = sketch(observed, picked_up, [*files, DmsObject("offset", "", 1, "")], DatePartition())
     assert len(text) < 512
     assert '"land":[1000,2000,2000,2000,2000]' in text
     assert '"wait":[29000,58000,58000,58000,58000]' in text
@@ -137,6 +141,22 @@ def test_percentiles_over_commits_are_those_of_all_changes_and_no_means_of_perce
     assert found["p99"] == pytest.approx(all_[int(0.99 * len(all_))], rel=0.25)
     assert found["max"] == pytest.approx(all_[-1], abs=0.01)
     assert found["changes"] == pytest.approx(len(all_), abs=60)
+
+
+@pytest.mark.spark
+def test_rounding_makes_no_mean_above_the_maximum_and_no_changes(analysed):
+    a = analysed(*(commit(at_s=n, delays=(1.47,) * 3) for n in range(2000)))
+    found = a.percentiles().iloc[0]
+    assert found["mean"] <= found["max"] == 1.47 and found["changes"] == 6000
+
+
+@pytest.mark.spark
+def test_what_is_compared_of_many_days_is_longer_than_an_hour_and_said_to_be(analysed):
+    a = analysed(*(commit(at_s=86_400 * n, delays=(40.0 if n == 3 else 2.0,)) for n in range(30)))
+    assert chart_captions.hours(a) == "Worst was shop.orders in the 12.0 h from 18 Jan 00:00: p95 40.0 s."
+    assert "every 12.0 h" in latency_charts.tables_by_hour(a).axes[0].get_title(loc="left")
+    a = analysed(*(commit(at_s=1800 * n) for n in range(4)))
+    assert "in the 60.0 min from" in chart_captions.hours(a)
 
 
 @pytest.mark.spark
@@ -277,6 +297,30 @@ def test_a_batch_that_was_given_up_on_its_branch_counts_once(world, monkeypatch,
     book = world.book(LatencySettings)
     assert [r.changes for r in ledger.commits(book).collect()] == [2]
     assert sum(r["kind"] == "changes" for r in ledger.history(book, "public.t", 20)) == 1
+
+
+@pytest.mark.spark
+def test_the_worst_latency_of_a_run_is_known_though_a_table_does_not_exist(world):
+    world.table("t").load("t", (1, "a")).loaded()
+    world.changes("t", U(1, "b")).merged()
+    world.table("a").table("z")
+    assert lag.worst_latency(world.book(OperateSettings).settings, 0.0) > 86_400
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/Bogota"])
+def test_names_of_files_in_a_time_zone_are_times_of_that_zone(new_world, zone):
+    w = new_world(DatePartitionEnabled=True, DatePartitionTimezone=zone)
+    w.table("t").load("t", (1, "a")).loaded()
+    written = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=20)
+    name = f"{written.astimezone(ZoneInfo(zone)):%Y/%m/%d/%Y%m%d-%H%M%S000}.csv"
+    w.changes("t", U(1, "b", ts=f"{written - timedelta(seconds=60):%Y-%m-%d %H:%M:%S}.000000"), name=name)
+    os.utime(w.root / "source/public/t" / name, (written.timestamp() + 2,) * 2)
+    (row,) = lag.per_table(w.book(OperateSettings))
+    assert 1190 < row["lag_s"] < 1800
+    w.merged()
+    (found,) = ledger.commits(w.book(LatencySettings)).collect()
+    assert set(found.dms_ms) == {60_000} and set(found.land_ms) == {2000}
 
 
 @pytest.mark.slow

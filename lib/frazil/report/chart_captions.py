@@ -140,7 +140,7 @@ def hours(a: Analysis) -> str:
     if rows["hour"].nunique() < 2:
         return "All changes of this window are of one hour: there are no hours to compare."
     worst = rows.loc[rows["p95"].idxmax()]
-    return f"Worst was {worst['table']} in the hour from {clock(worst['hour'])}: p95 {span(worst['p95'])}."
+    return f"Worst was {worst['table']} in the {span(a.hour_s)} from {clock(worst['hour'])}: p95 {span(worst['p95'])}."
 
 
 def skew(a: Analysis) -> str:

@@ -129,14 +129,16 @@ class Model:
     def batch(self, setting: Setting) -> tuple[float, float]:
         """Return R and B: the duration of a batch next to the others, and the time between two batches of a table."""
         load, w = self.at(setting), setting.speed
-        k, apart = load.tables, max(load.look_s, load.open_s + 1 / self.observed.transactions_s)
+        apart = max(load.look_s, load.open_s + 1 / self.observed.transactions_s)
         fixed = self.fixed_s * (FIXED + (1 - FIXED) / w)
-        r = fixed
-        for _ in range(200):
-            between = max(apart, r)
-            alone = fixed + self.per_change_s / w * load.changes_s * between
-            new = alone * (1 + (k - 1) / k * min(k * r / between, k) / (self.parallel * w))
-            r = min((r + new) / 2, DAY)  # a day: more arrives than can be processed, and the wait is endless
+        busy = self.per_change_s / w * load.changes_s  # seconds of work for the changes of a second
+        shared = (load.tables - 1) / (self.parallel * w)  # how much longer a batch takes while all tables have one
+        alone = fixed + busy * apart
+        r = alone / (1 - alone * shared / apart) if alone * shared < apart else DAY
+        if r > apart:  # one batch after the other: each applies what came during the one before
+            left = 1 - busy * (1 + shared)
+            r = fixed * (1 + shared) / left if left > 0 else DAY
+        r = min(r, DAY)  # a day: more arrives than can be processed, and the wait is endless
         return r, max(apart, r)
 
     def look_window(self, setting: Setting, r: float) -> float:
