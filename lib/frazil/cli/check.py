@@ -123,7 +123,8 @@ def _unusable(book: Workbook) -> list[str]:
 
 def _stale(book: Workbook, operate: OperateSettings) -> list[str]:
     folder: Path = book.folder
-    ended = [r for r in runs.read(folder) if r["notebook"].endswith("cdc_merge") and r["outcome"] != "running"]
+    of_changes = [r for r in runs.read(folder) if r["notebook"].endswith("cdc_merge")]
+    ended = [r for r in of_changes if r["outcome"] not in ("running", "skipped")]
     lines = []
     if ended and runs.is_bad(ended[0]["outcome"]):
         lines.append(f"last run: {ended[0]['outcome']}: {ended[0]['folder']}")
@@ -132,5 +133,5 @@ def _stale(book: Workbook, operate: OperateSettings) -> list[str]:
     if age is None:
         lines.append("runs: 02_cdc_merge has not succeeded yet")
     elif age > operate.max_run_age_s:
-        lines.append(f"runs: 02_cdc_merge last succeeded {age:,.0f} s ago, limit {operate.max_run_age_s:g} s")
+        lines.append(f"runs: 02_cdc_merge last succeeded {span(age)} ago, limit {span(operate.max_run_age_s)}")
     return lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import Settings
@@ -22,23 +23,23 @@ if TYPE_CHECKING:
 
 def worst_latency(settings: Settings, since: float) -> float | None:
     """Return the longest time in seconds from source to lake of a change committed after `since`; None: no change."""
-    try:
+    worst = []
+    with suppress(FrazilError):
         book = Workbook(settings, lambda text: None)
-        worst = []
+        catalog = book.catalog
         for spec in book.specs.values():
-            for at, summary in pyiceberg_catalog.commits(pyiceberg_catalog.get_table(book.catalog, spec.target), since):
-                sketch = json.loads(summary.get("frazil.latency", "{}"))
-                if sketch.get("age"):
-                    worst.append((at - sketch["picked_up"] + sketch["age"][-1]) / 1000)
-        return max(worst, default=None)
-    except FrazilError:
-        return None
+            with suppress(FrazilError):  # a table that cannot be read says nothing about the others
+                for at, summary in pyiceberg_catalog.commits(pyiceberg_catalog.get_table(catalog, spec.target), since):
+                    sketch = json.loads(summary.get("frazil.latency", "{}"))
+                    if sketch.get("age"):
+                        worst.append((at - sketch["picked_up"] + sketch["age"][-1]) / 1000)
+    return max(worst, default=None)
 
 
 def per_table(book: Workbook) -> list[dict[str, Any]]:
     """Return one row per table: what is pending, and for how many seconds the oldest has waited.
 
-    It counts files, or messages of any table. The time is that in the file's name (UTC). A table without pending files
+    It counts files, or messages of any table. The time is that in the file's name. A table without pending files
     is not late, however long its source has been idle. `problem` is why the state of a table is unknown, or that its
     load files changed; `cure` says what to do. `paused` is since when a table is paused; then nothing is counted.
     """
