@@ -137,6 +137,48 @@ def test_columns_may_have_the_names_that_a_comparison_uses(new_world):
     }  # fmt: skip
 
 
+def test_a_key_may_have_the_name_that_a_difference_uses(new_world):
+    w = new_world().table("t", "change INT8", "v WSTRING(9)", key="change").load("t", (1, "a")).loaded()
+    w.changes("t", U(1, "A")).merged()
+    (line,) = explore.difference(w.book(ExploreSettings), "public.t", "recent", "newest").sample
+    assert line == {"change": "updated", "change (column)": 1, "column": "v", "before": "a", "after": "A"}
+
+
+@pytest.mark.parametrize("policy", ["multiset", "append"])
+def test_states_of_a_table_without_a_key_are_compared_after_a_column_was_added(new_world, policy):
+    w = new_world()
+    w.rules = {"rules": []}
+    w.table("t", key=[])
+    w.specs["t"]["without_key"] = policy
+    w.table_file("t").load("t", (1, "a")).loaded()
+    w.changes("t", I(2, "b")).merged()
+    w.specs["t"]["columns"].append({"name": "w", "type": "INT4"})
+    w.table_file("t")
+    w.spark.sql(f"ALTER TABLE {w.name('t')} ADD COLUMN w int")
+    w.spark.sql(f"INSERT INTO {w.name('t')} (id, v, w) VALUES (7, 'x', 1)")
+    found = explore.difference(w.book(ExploreSettings), "public.t", "recent", "newest")
+    assert found.counts == {"inserted": 2, "updated": 0, "deleted": 0}
+
+
+def test_a_renamed_column_is_the_same_column_before(new_world):
+    w = new_world().table("t").load("t", (1, "a"), (2, "b")).loaded()
+    w.changes("t", U(1, "A"), U(2, "B"), name=FILE1).merged()
+    w.call("rewrite_data_files", "t", ", options => map('rewrite-all', 'true')")
+    for column, name in zip(w.specs["t"]["columns"], ("number", "word"), strict=True):
+        column |= {"name": name, "renamed_from": column["name"]}
+    w.specs["t"]["key"] = ["number"]
+    w.table_file("t").changes("t", U(1, "z"), name=FILE2).merged()
+    book = w.book(ExploreSettings)
+    found = explore.difference(book, "public.t", "recent", "newest")
+    assert {(r["change"], r["number"], r["column"], r["before"], r["after"]) for r in found.sample} == {
+        ("updated", 1, "word", "a", "z"), ("updated", 2, "word", "b", "B"),
+    }  # fmt: skip
+    changed = row_history.changed_values(row_history.key_history(book, "public.t", ["1"]))
+    assert [(c["operation"], c["column"], c.get("before"), c.get("after")) for c in changed] == [
+        ("update", "word", "A", "z"), ("update", "word", "a", "A"), ("load", "(whole row)", None, None),
+    ]  # fmt: skip
+
+
 def test_a_time_of_the_source_chooses_what_was_committed_by_then(book, monkeypatch):
     def shown(when, table="public.t"):
         found = explore.as_of(book, when)

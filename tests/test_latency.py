@@ -22,6 +22,7 @@ from frazil.engine.collapsed_batch import Ages
 from frazil.flows import lag, ledger
 from frazil.lake import jvm
 from frazil.report import chart_captions, lake_charts, latency_charts
+from frazil.report.chart_style import tick
 from frazil.report.latency import OF_FILES, QUANTILES, Analysis, shares, sketch, stage_name, stage_rows
 from frazil.report.settings_advice import Observed, Setting, fit
 from helpers import FILE2, FILE3, D, I, U
@@ -160,6 +161,14 @@ def test_what_is_compared_of_many_days_is_longer_than_an_hour_and_said_to_be(ana
 
 
 @pytest.mark.spark
+def test_one_latency_alone_is_a_curve_and_long_ones_are_written_out(analysed):
+    figure = latency_charts.ecdf(analysed(commit(delays=(100_000_000.0,))))
+    (table, whole, *_) = figure.axes[0].lines
+    assert list(table.get_ydata()) == list(whole.get_ydata()) == [0, 100]
+    assert [tick(86_400.0 * days) for days in (2.5, 1157.0)] == ["2.5 days", "1,160 days"]
+
+
+@pytest.mark.spark
 def test_an_idle_source_is_not_lag_and_a_backlog_is(analysed):
     busy = [commit(at_s=at, delays=(4.0, 6.0)) for at in range(0, 300, 5)]
     late = commit("shop.events", at_s=900, delays=(400.0, 420.0))  # nothing came for ten minutes but what waited here
@@ -264,6 +273,20 @@ def test_maintenance_is_set_beside_ingestion_and_what_was_killed_has_no_bar(anal
 
 
 @pytest.mark.spark
+def test_a_commit_of_messages_has_no_files_and_times_are_in_utc_in_any_session(analysed, spark):
+    row = list(commit())
+    row[5], row[6], row[11], row[12] = None, None, None, None
+    a = analysed(tuple(row))
+    assert "(p99 of its 1 change)." in chart_captions.slowest_commit(a.slowest())
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        assert a.newest()[0]["committed"] == "2027-01-15 08:00:00"
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+
+
+@pytest.mark.spark
 def test_no_commit_at_all_is_said(analysed):
     a = analysed()
     assert (a.count, a.skew, a.newest(), a.slowest()) == (0, [], [], {})
@@ -339,11 +362,11 @@ def test_a_second_engine_tells_when_it_saw_each_commit_and_what_is_not_measured_
     assert first.visible_ms is None
     assert 0 <= second.visible_ms - second.committed_ms < 20_000
     (now,) = lag.fresh_now(book, Analysis(ledger.commits(book)))
-    assert (now["state"], now["pending_files"]) == ("fresh", 0)
+    assert (now["state"], now["pending"]) == ("fresh", 0)
     world.changes("t", D(1), name=FILE3)
     (now,) = lag.fresh_now(book, Analysis(ledger.commits(book)))
-    assert (now["state"], now["pending_files"]) == ("late", 1)
-    assert chart_captions.fresh_now([now]).startswith("Not fresh: 1 of 1 tables")
+    assert (now["state"], now["pending"]) == ("late", 1)
+    assert chart_captions.fresh_now([now]).startswith("Not fresh: changes wait for 1 of 1 tables")
 
 
 # --- advice

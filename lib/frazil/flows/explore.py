@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import MaintenanceSettings
 from frazil.config.spec import TableSpec
+from frazil.config.sql import identifier
 from frazil.config.time_sql import driver_rows
 from frazil.config.timestamps import clock, instant
 from frazil.errors import FrazilError, many, nearest
 from frazil.flows.pending_work import pending_of
+from frazil.flows.preview_stages import beside
 from frazil.flows.reconcile import joined
 from frazil.flows.workbook import Workbook
 from frazil.lake import maintenance_plan, table_history
@@ -168,11 +170,12 @@ def difference(
     """
     spec = spec_of(book, table)
     a, b = state(book, table, since, by), state(book, table, until, by)
-    old, new = (table_history.read(book.spark, book.name(spec), s.id) for s in (a, b))
+    old, new = (table_history.read_with_names_of_now(book.spark, book.name(spec), s.id) for s in (a, b))
+    columns = [c for c in new.columns if c in old.columns]
     if not spec.key:
+        old, new = (rows.select(*map(identifier, columns)) for rows in (old, new))
         counts = {"inserted": new.exceptAll(old).count(), "updated": 0, "deleted": old.exceptAll(new).count()}
         return Changed(table, a, b, counts, [])
-    columns = [c for c in new.columns if c in old.columns]
     marked = joined(old, new, spec.key, columns).where("change is not null").persist()
     found = {r[0]: r[1] for r in marked.groupBy("change").count().collect()}
     some = marked.orderBy("change", *[f"k{i}" for i in range(len(spec.key))]).limit(show)
@@ -185,13 +188,17 @@ def difference(
 def _lines(r: Row, key: Sequence[str], columns: list[str]) -> list[dict[str, Any]]:
     """Return a line for each value that differs in a row; one for a whole row that is new or gone."""
     row, columns = r.new or r.old, [c for c in columns if c not in key]
-    facts = {"change": r.change, **{k: row[k] for k in key}}
+
+    def line(column: str, before: Any, after: Any) -> dict[str, Any]:
+        facts = {"change": r.change, "column": column, "before": before, "after": after}
+        named = beside(facts, {k: row[k] for k in key})
+        return dict.fromkeys(["change", *(n for n in named if n not in facts)]) | named
+
     if r.change == "updated":
         changed = [c for c in columns if repr(r.old[c]) != repr(r.new[c])]
-        return [{**facts, "column": c, "before": r.old[c], "after": r.new[c]} for c in changed]
-    values = ", ".join(f"{c}={row[c]}" for c in columns if row[c] is not None)
-    sides = (None, _start(values)) if r.new else (_start(values), None)
-    return [{**facts, "column": "(whole row)", **dict(zip(("before", "after"), sides, strict=True))}]
+        return [line(c, r.old[c], r.new[c]) for c in changed]
+    values = _start(", ".join(f"{c}={row[c]}" for c in columns if row[c] is not None))
+    return [line("(whole row)", *((None, values) if r.new else (values, None)))]
 
 
 def _start(text: str) -> str:

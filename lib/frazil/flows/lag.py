@@ -60,9 +60,10 @@ def per_table(book: Workbook) -> list[dict[str, Any]]:
 
 
 def fresh_now(book: Workbook, a: Analysis) -> list[dict[str, Any]]:
-    """Return one row per table: its waiting change files, the age of the oldest, and the age of the newest change.
+    """Return one row per table: how much is `pending`, the wait of the oldest, and the age of the newest change.
 
-    A table without waiting files is fresh, however old its newest change is. Nothing is changed.
+    It counts files, or messages of any table. A table for which nothing waits is fresh, however old its newest change
+    is. Nothing is changed.
     """
     newest = a.slices.groupby("table")[["newest_ms", "committed_ms"]].max() if a.count else None
     at = time.time()
@@ -76,7 +77,7 @@ def fresh_now(book: Workbook, a: Analysis) -> list[dict[str, Any]]:
         base = read_table_state(book.spark, book.name(spec))
         count, waiting = pending_of(book, spec, base)
         return {
-            "state": "paused" if base.paused else "late" if count else "fresh", "pending_files": count,
+            "state": "paused" if base.paused else "late" if count else "fresh", "pending": count,
             "waiting_s": waiting if count or book.stream else None,
             "newest_change_s_ago": ago(spec.source, "newest_ms"), "last_commit_s_ago": ago(spec.source, "committed_ms"),
         }  # fmt: skip

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.sql import literal
+from frazil.config.sql import identifier, literal
 from frazil.config.time_sql import driver_rows
 from frazil.dms.position import POSITION, Position
 from frazil.lake import jvm
@@ -76,14 +76,21 @@ def lineage(spark: SparkSession, name: str) -> list[Snapshot]:
     ]
 
 
-def at(name: str, snapshot: int) -> str:
-    """Return the SQL for a table's state at a snapshot."""
-    return f"{name} VERSION AS OF {snapshot}"
-
-
 def read(spark: SparkSession, name: str, snapshot: int) -> DataFrame:
     """Return a table's rows and columns at a snapshot."""
-    return spark.sql(f"select * from {at(name, snapshot)}")
+    return spark.sql(f"select * from {name} VERSION AS OF {snapshot}")
+
+
+def read_with_names_of_now(spark: SparkSession, name: str, snapshot: int, *more: str) -> DataFrame:
+    """Return a table's rows at a snapshot with the names that their columns have now, and `more` metadata columns.
+
+    A column that is gone is left out.
+    """
+    table = jvm.load_table(spark, name)
+    then, now = table.schemas().get(table.snapshot(snapshot).schemaId()) or table.schema(), table.schema()
+    names = {f.name(): now.findColumnName(f.fieldId()) for f in then.columns()}
+    columns = [f"{identifier(old)} as {identifier(new)}" for old, new in names.items() if new]
+    return spark.sql(f"select {', '.join([*columns, *more])} from {name} VERSION AS OF {snapshot}")
 
 
 def source_time_bounds(states: list[Snapshot], named_by: DatePartition) -> dict[int, tuple[int | None, str]]:
@@ -148,11 +155,14 @@ def versions(spark: SparkSession, name: str, states: list[Snapshot], where: str)
     before = [by_id[s.after] for s in states if s.after and s.count("deleted-data-files")]
     seen = dict.fromkeys([states[-1].id, *[s.id for s in reversed(before)][:VERSIONS_FROM]])
     lineage = jvm.format_version(jvm.load_table(spark, name)) > 2
-    extra = "_row_id, _last_updated_sequence_number" if lineage else "null _row_id, null _sequence"
+    ids = ["_row_id", "_last_updated_sequence_number"] if lineage else ["null _row_id", "null _sequence"]
+    more = ["_file", "_pos", *ids, "_deleted"]
     found: dict[tuple[str, int], Any] = {}
     for snapshot in seen:
-        rows = spark.sql(f"select struct(*), _file, _pos, {extra}, _deleted from {at(name, snapshot)} where {where}")
-        for r in driver_rows(rows).collect():
+        rows = read_with_names_of_now(spark, name, snapshot, *more).where(where)
+        columns = list(map(identifier, rows.columns))
+        row = f"struct({', '.join(columns[: -len(more)])})"
+        for r in driver_rows(rows.selectExpr(row, *columns[-len(more) :])).collect():
             found.setdefault((r[1], r[2]), r)
     if not found:
         return []
@@ -185,7 +195,7 @@ def first_without(spark: SparkSession, name: str, states: list[Snapshot], where:
     """Return the first of these snapshots without the row that `where` selects, by bisection; None if the last one has it."""
 
     def there(s: Snapshot) -> bool:
-        return not spark.sql(f"select 1 from {at(name, s.id)} where {where} limit 1").isEmpty()
+        return not read_with_names_of_now(spark, name, s.id).where(where).isEmpty()
 
     if not states or there(states[-1]):
         return None

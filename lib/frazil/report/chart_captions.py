@@ -28,14 +28,14 @@ WHY = {
 
 def fresh_now(rows: list[dict[str, Any]]) -> str:
     """Return, from `lag.fresh_now`, whether anything waits."""
-    known = [r for r in rows if r.get("pending_files") is not None]
-    late = sorted((r for r in known if r["pending_files"]), key=lambda r: -(r["waiting_s"] or 0))
+    known = [r for r in rows if r.get("pending") is not None]
+    late = sorted((r for r in known if r["pending"]), key=lambda r: -(r["waiting_s"] or 0))
     unknown = f" Of {len(rows) - len(known)} tables it is not known." if len(known) < len(rows) else ""
     if late:
         worst = late[0]
         return (
-            f"Not fresh: {len(late)} of {len(rows)} tables have change files waiting, {worst['table']} for longest: "
-            f"{many(worst['pending_files'], 'file')}, the oldest for {span(worst['waiting_s'] or 0)}.{unknown}"
+            f"Not fresh: changes wait for {len(late)} of {len(rows)} tables, for longest {worst['table']}'s: "
+            f"{span(worst['waiting_s'] or 0)}.{unknown}"
         )
     quiet = [r["newest_change_s_ago"] for r in known if r["newest_change_s_ago"] is not None]
     since = (
@@ -43,7 +43,7 @@ def fresh_now(rows: list[dict[str, Any]]) -> str:
         if quiet
         else ""
     )
-    return f"Fresh: no change file waits for any of {len(known)} tables.{since}{unknown}"
+    return f"Fresh: no change waits for any of {len(known)} tables.{since}{unknown}"
 
 
 def clock(ms: float, width_s: float = 60) -> str:
@@ -128,9 +128,10 @@ def slowest_commit(commit: dict[str, Any]) -> str:
     if not steps:
         return NOTHING
     took, longest = max((end - begin, name) for name, begin, end, _ in steps)
+    files = f" in {many(commit['files'], 'file')}" if commit["files"] else ""
     return (
-        f"The slowest commit took {span(commit['latency_ms'][-2] / 1000)} (p99 of its {commit['changes']:,} changes in "
-        f"{many(commit['files'], 'file')}). The longest step, {span(took)}, is '{longest}'."
+        f"The slowest commit took {span(commit['latency_ms'][-2] / 1000)} (p99 of its {many(commit['changes'], 'change')}{files}). "
+        f"The longest step, {span(took)}, is '{longest}'."
     )
 
 

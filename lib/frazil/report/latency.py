@@ -19,6 +19,8 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from frazil.config.timestamps import clock
+
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
@@ -238,10 +240,9 @@ class Analysis:
         """Return the newest commits, one row each, newest first, with seconds of the total latency."""
         at = {"p50": P50, "p95": QUANTILES.index(0.95), "p99": P99, "max": -1}
         return [
-            {"committed": r.at, "table": r.table, "changes": r.changes, "files": r.files,
+            {"committed": clock(r.committed_ms)[:19], "table": r.table, "changes": r.changes, "files": r.files,
              **{n: round(r.latency_ms[i] / 1000, 2) if r.latency_ms else None for n, i in at.items()}}
-            for r in self.commits.selectExpr("*", "date_format(timestamp_millis(committed_ms), 'yyyy-MM-dd HH:mm:ss') at")
-            .orderBy("committed_ms", ascending=False).limit(count).collect()
+            for r in self.commits.orderBy("committed_ms", ascending=False).limit(count).collect()
         ]  # fmt: skip
 
     @cached_property

@@ -96,7 +96,8 @@ def ecdf(a: Analysis) -> Figure | None:
 
     def curve(of):
         ordered = of.groupby("seconds")["weight"].sum().sort_index()
-        return ordered.index.to_numpy(), (ordered.cumsum() / ordered.sum() * 100).to_numpy()
+        reached = ordered.cumsum() / ordered.sum() * 100
+        return [ordered.index[0], *ordered.index], [0, *reached]  # it rises from 0, also if there is one latency alone
 
     slowest = a.percentiles("table").nlargest(SLOWEST, "p95")["table"].tolist()
     for table, of in rows.groupby("table") if rows["table"].nunique() <= 12 else ():

@@ -320,8 +320,8 @@ def health(rows: Sequence[dict[str, Any]], *columns: str) -> Summary:
     parts = [f"{many(rows, 'table')} with {_sum(rows, 'rows'):,} rows in {files:,} files ({size:,.1f} MB)"]
     parts += [f"{many(care, 'table')} need{'s' * (care == 1)} maintenance"] if care else []
     parts += [f"{many(bad, 'table')} cannot be looked at"] if bad else []
-    pending = _sum(rows, "pending")
-    parts += [f"{many(pending, 'file')} pending"] if pending else []
+    late = sum(bool(row.get("pending")) for row in rows)  # of a stream, each table counts the messages of all
+    parts += [f"changes wait for {many(late, 'table')}"] if late else []
     return Summary(_worst(levels, GOOD), "; ".join(parts), rows, columns, levels)
 
 
