@@ -97,8 +97,7 @@ def sketch(observed: dict[str, Any], picked_up: float, files: Sequence[DmsObject
     and `wait` (landed → picked up) are weighted by the files' bytes. Files of streams have no such times. The settings
     `named_by` say in which time zone files are named.
     """
-    facts = {"v": 2, "n": observed["changes"], "picked_up": round(picked_up * 1000)}
-    facts["read"] = round((time.time() - picked_up) * 1000)
+    facts = {"picked_up": round(picked_up * 1000), "read": round((time.time() - picked_up) * 1000)}
     delays: dict[str, list[int]] = {name: json.loads(observed[name] or "[]") for name in ("age", "dms")}
     timed = [(f.landed - named_by.written_s(f.name), f) for f in files if f.landed]
     delays["land"] = _quantiles([(late, max(f.size, 1)) for late, f in timed])
