@@ -234,6 +234,12 @@ def test_tables_tell_how_fresh_they_are(book, module_world):
     assert repr(notebook_output.health([t, u])).startswith("✔ 2 tables with 4 rows")
 
 
+def test_files_of_a_commit_are_those_after_the_one_before_though_its_clock_was_ahead(book):
+    *states, before, last = table_history.lineage(book.spark, book.name(book.specs["public.t"]))
+    last = dataclasses.replace(last, committed_ms=before.committed_ms - 500)
+    assert row_history._between([*states, before, last], last)[0] == before.position
+
+
 @pytest.mark.parametrize(
     ("ask", "says"),
     [

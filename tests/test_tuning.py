@@ -17,7 +17,7 @@ HOUR = 4 * (0.052624 + 4 * 0.0057785)
 
 def fitted(changes_s=20.0, service=1.0, per_change_s=0.0):
     even = (0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5)
-    seen = Observed(Setting(2, 32_000, 3), 4, changes_s, 1 / 3, 100.0, 1.5, 1.5, service, even, 5.0, 9.0, per_change_s)
+    seen = Observed(Setting(2, 32_000, 3), 4, changes_s, 1 / 3, 100.0, 1.5, 1.5, service, even, 9.0, per_change_s)
     return fit(seen, 2.0)
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 
 DAY_MS = 86_400_000
-Bounds = dict[int, tuple[int | None, str]]
-"""What `table_history.source_time_bounds` returns."""
 MOST_SHOWN = 120
 """Characters of a whole row that a difference shows."""
 
@@ -125,11 +123,11 @@ def _recent(states: list[Snapshot]) -> Snapshot:
     return (loads or earlier or states[:1])[-1]
 
 
-def _bounds(book: Workbook, states: list[Snapshot]) -> Bounds:
+def _bounds(book: Workbook, states: list[Snapshot]) -> dict[int, Any]:
     return table_history.source_time_bounds(states, book.endpoint.date_partition)
 
 
-def _at(table: str, states: list[Snapshot], when: int, bounds: Bounds | None) -> Snapshot:
+def _at(table: str, states: list[Snapshot], when: int, bounds: dict[int, Any] | None) -> Snapshot:
     """Return the last snapshot made up to a time by the lake's clock.
 
     With `bounds`, the time is by the source's clock: the last one with only changes that the source had committed before.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -65,13 +66,11 @@ def fresh_now(book: Workbook, a: Analysis) -> list[dict[str, Any]]:
     It counts files, or messages of any table. A table for which nothing waits is fresh, however old its newest change
     is. Nothing is changed.
     """
-    newest = a.slices.groupby("table")[["newest_ms", "committed_ms"]].max() if a.count else None
-    at = time.time()
+    newest, at = a.slices.groupby("table")[["newest_ms", "committed_ms"]].max().to_dict("index"), time.time()
 
     def ago(table: str, column: str) -> float | None:
-        if newest is None or table not in newest.index or newest[column].isna()[table]:
-            return None
-        return round(float(at - newest[column][table] / 1000), 1)
+        ms = newest.get(table, {}).get(column, math.nan)
+        return None if math.isnan(ms) else round(at - ms / 1000, 1)
 
     def look(spec: TableSpec) -> dict[str, Any]:
         base = read_table_state(book.spark, book.name(spec))

@@ -236,7 +236,10 @@ def actions(book: Workbook) -> DataFrame:
 
 
 def _every_commit(book: Workbook) -> DataFrame:
-    """Return every commit in the ledger or in a snapshot, once."""
+    """Return every commit in the ledger or in a snapshot, once.
+
+    The ledger's rows are taken first: once main's log is cut, a snapshot's own time is that before its publication.
+    """
     from pyspark.sql import functions as F
 
     found = _snapshots(book, _existing(book))
@@ -244,8 +247,10 @@ def _every_commit(book: Workbook) -> DataFrame:
         raise TableError("none of the tables exists", "run 00_setup first")
     if kept := _there(book, "commits"):
         names = [book.name(spec) for spec in book.specs.values()]
-        found = found.unionByName(book.spark.table(kept).where(F.col("name").isin(names)), allowMissingColumns=True)
-    return found.dropDuplicates(["name", "snapshot_id"])
+        recorded = book.spark.table(kept).where(F.col("name").isin(names))
+        found = found.join(recorded, ["name", "snapshot_id"], "left_anti")
+        found = recorded.unionByName(found, allowMissingColumns=True)
+    return found
 
 
 def _first_seen(book: Workbook) -> DataFrame:

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 GB_VCPU, POLL_S, VCPUS = 4, 3.0, (1, 2, 4, 8)
 LOOKS, STARTS = 3, 6
 """State transitions for each poll of the queue, and for each job."""
-MOST_ROUNDS = 1000
-"""A time between two jobs that still changes after these rounds has no end."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ def _one_pass(model: Model, aim: Aim, setting: Setting, start_s: float) -> tuple
     """Return C, J / C, and p50 and p95 of jobs that make one pass each."""
     apart, tables = files_apart(model, setting), model.observed.tables
     job = cycle = start_s
-    for _ in range(MOST_ROUNDS):  # a longer cycle means larger batches, which take longer
+    for _ in range(1000):  # a longer cycle means larger batches, which take longer
         each = model.batch(replace(setting, trigger_s=cycle))[0]
         job = start_s + tables * each / min(tables, max(model.parallel * setting.speed, 1.0))
         needed = max(job, apart + aim.wait_s / 2)

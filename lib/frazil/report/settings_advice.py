@@ -24,7 +24,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import LatencySettings
-from frazil.report.latency import LEVELS
+from frazil.report.latency import LEVELS, shares
 
 if TYPE_CHECKING:
     from frazil.dms.endpoint import Endpoint
@@ -62,7 +62,6 @@ class Observed:
     wait_s: float
     service_s: float
     spread: tuple[float, ...]
-    p50: float
     p95: float
     per_change_s: float = 0.0
 
@@ -105,7 +104,6 @@ def observed(a: Analysis, setting: Setting) -> Observed | None:
         wait["mean"],
         service["p50"],
         spread,
-        whole["p50"],
         whole["p95"],
         a.seconds_per_change,
     )
@@ -161,11 +159,10 @@ class Model:
         first = 1 / (1 + rate * d)
         w1, p1 = np.append(even * d, d), np.append(np.full(40, (1 - first) / 40), first)
         w2 = least_wait_s + even * (self.look_window(setting, r) if window_s is None else window_s)
-        shares = np.diff([0, *((x + y) / 2 for x, y in zip(LEVELS, LEVELS[1:], strict=False)), 1])
         # If files come sooner than the settings say, δ is negative; a wait is never below zero.
         w1, w2 = np.maximum(w1 + self.delta, 0), np.maximum(w2 + self.epsilon, 0)
         total = w1[:, None, None] + w2[None, :, None] + (r * np.array(self.observed.spread))[None, None, :]
-        weight = p1[:, None, None] * np.full(40, 1 / 40)[None, :, None] * shares[None, None, :]
+        weight = p1[:, None, None] * np.full(40, 1 / 40)[None, :, None] * np.array(shares(LEVELS))[None, None, :]
         order = np.argsort(total, axis=None)
         reached = np.cumsum(weight.ravel()[order])
         at = np.searchsorted(reached, [0.5, 0.95])
