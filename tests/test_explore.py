@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from frazil.config.settings import ExploreSettings, MaintenanceSettings, ParameterError
+from frazil.config.timestamps import clock
 from frazil.dms.endpoint import DatePartition
 from frazil.flows import cdc, explore, quarantine_status, row_history
 from frazil.flows.explore import ExploreError
@@ -124,8 +125,10 @@ def test_two_states_are_compared(book, module_world):
         ("inserted", 10, None, ""), ("deleted", 3, "v=c", None), ("updated", 1, "a", "a4"), ("updated", 2, "b", "b again"),
     }  # fmt: skip
     assert "1 inserted, 2 updated, 1 deleted" in repr(notebook_output.difference(found))
-    by_time = explore.difference(book, "public.t", "2024-01-01 10:00:01", "2024-01-01 10:02", by="source")
-    assert by_time.counts == {"inserted": 1, "updated": 2, "deleted": 0}
+    by_time = explore.difference(book, "public.t", clock(first.committed_ms), "newest")
+    assert by_time.counts == found.counts
+    with pytest.raises(ExploreError, match="by the lake's clock"):
+        explore.state(book, "public.t", "2024-01-01 10:02")
 
 
 def test_columns_may_have_the_names_that_a_comparison_uses(new_world):

@@ -57,7 +57,7 @@ def tables(book: Workbook, thresholds: MaintenanceSettings) -> list[dict[str, An
         base, states = read_table_state(book.spark, name, checked=False), table_history.lineage(book.spark, name)
         count, waiting, problem = _pending(book, spec, base)
         h = health(book.spark, name, thresholds)
-        until, known_by = _bounds(book, states)[states[-1].id]
+        until, known_by = table_history.source_time_bounds(states, book.endpoint.date_partition)[states[-1].id]
         return {
             "rows": h.rows, "fresh_to": clock(until), "known_by": known_by, "committed": clock(states[-1].committed_ms),
             "pending": count, "waiting_s": waiting, "mb": h.mb, "data_files": h.data_files,
@@ -96,10 +96,10 @@ def query(book: Workbook, sql: str, show: int = 100) -> list[dict[str, Any]]:
 # --- two states
 
 
-def state(book: Workbook, table: str, text: str | int, by: str = "lake") -> Snapshot:
+def state(book: Workbook, table: str, text: str | int) -> Snapshot:
     """Return the snapshot that a text means.
 
-    It is an id, a tag, `oldest`, `recent` (see `_recent`), `newest`, or a time by the `lake`'s clock or the `source`'s.
+    It is an id, a tag, `oldest`, `recent` (see `_recent`), `newest`, or a time by the lake's clock.
     """
     spec = spec_of(book, table)
     states = table_history.lineage(book.spark, book.name(spec))
@@ -112,7 +112,10 @@ def state(book: Workbook, table: str, text: str | int, by: str = "lake") -> Snap
         if found := next((s for s in states if s.id == wanted), None):
             return found
         raise ExploreError(f"{table}: snapshot {text} is not kept, or not of main", "take one that the notebook lists")
-    return _at(table, states, instant(str(text)), _bounds(book, states) if by == "source" else None)
+    when = instant(str(text))
+    if not (fitting := [s for s in states if s.committed_ms <= when]):
+        raise _not_kept(table, when, states[0].committed_ms, "lake")
+    return fitting[-1]
 
 
 def _recent(states: list[Snapshot]) -> Snapshot:
@@ -123,29 +126,20 @@ def _recent(states: list[Snapshot]) -> Snapshot:
     return (loads or earlier or states[:1])[-1]
 
 
-def _bounds(book: Workbook, states: list[Snapshot]) -> dict[int, Any]:
-    return table_history.source_time_bounds(states, book.endpoint.date_partition)
-
-
-def _at(table: str, states: list[Snapshot], when: int, bounds: dict[int, Any] | None) -> Snapshot:
-    """Return the last snapshot made up to a time by the lake's clock.
-
-    With `bounds`, the time is by the source's clock: the last one with only changes that the source had committed before.
-    """
-    if bounds is not None:
-        nothing = all(until is None for until, _ in bounds.values())  # never written to: the same at any time
-        fitting = [s for s in states if nothing or (bounds[s.id][0] is not None and bounds[s.id][0] < when)]
-    else:
-        fitting = [s for s in states if s.committed_ms <= when]
+def _of_source(table: str, states: list[Snapshot], bounds: dict[int, Any], when: int) -> Snapshot:
+    """Return the last snapshot with only changes that the source had committed before a time."""
+    nothing = all(until is None for until, _ in bounds.values())  # never written to: the same at any time
+    fitting = [s for s in states if nothing or (bounds[s.id][0] is not None and bounds[s.id][0] < when)]
     if not fitting:
-        oldest, by = states[0].committed_ms, "lake"
-        if bounds is not None:
-            oldest, by = next((until for until, _ in bounds.values() if until), None), "source"
-        raise ExploreError(
-            f"{table}: no kept snapshot shows it as it was at {clock(when)} by the {by}'s clock",
-            f"the oldest shows it at {clock(oldest)}; tags keep old states (03_maintenance: hourly_tags, daily_tags)",
-        )
+        raise _not_kept(table, when, next((until for until, _ in bounds.values() if until), None), "source")
     return fitting[-1]
+
+
+def _not_kept(table: str, when: int, oldest: int | None, by: str) -> ExploreError:
+    return ExploreError(
+        f"{table}: no kept snapshot shows it as it was at {clock(when)} by the {by}'s clock",
+        f"the oldest shows it at {clock(oldest)}; tags keep old states (03_maintenance: hourly_tags, daily_tags)",
+    )
 
 
 @dataclass(frozen=True)
@@ -159,15 +153,13 @@ class Changed:
     sample: list[dict[str, Any]]
 
 
-def difference(
-    book: Workbook, table: str, since: str | int, until: str | int, by: str = "lake", show: int = 5
-) -> Changed:
+def difference(book: Workbook, table: str, since: str | int, until: str | int, show: int = 5) -> Changed:
     """Return how many rows were inserted, updated and deleted between two states, with some of them in key order.
 
     Only columns of both states are compared. The work is a join of the whole table with itself.
     """
     spec = spec_of(book, table)
-    a, b = state(book, table, since, by), state(book, table, until, by)
+    a, b = state(book, table, since), state(book, table, until)
     old, new = (table_history.read_with_names_of_now(book.spark, book.name(spec), s.id) for s in (a, b))
     columns = [c for c in new.columns if c in old.columns]
     if not spec.key:
@@ -237,8 +229,8 @@ def as_of(book: Workbook, when: str = "", *only: str) -> AsOf:
 
     def look(spec: TableSpec) -> dict[str, Any]:
         states = table_history.lineage(book.spark, book.name(spec))
-        bounds = _bounds(book, states)
-        chosen = _at(spec.source, states, when_ms, bounds)
+        bounds = table_history.source_time_bounds(states, book.endpoint.date_partition)
+        chosen = _of_source(spec.source, states, bounds, when_ms)
         until, by = bounds[chosen.id]
         later = [s for s in states[states.index(chosen) + 1 :] if bounds[s.id][0] != until]
         return {"snapshot": str(chosen.id), "committed": clock(chosen.committed_ms), "holds_to": clock(until), "known_by": by,
