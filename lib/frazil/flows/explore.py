@@ -246,12 +246,10 @@ def _unsure(following: Snapshot, when_ms: int) -> str:
     if not following.source_ms:
         return "the next commit may hold changes from before: it has no commit times"
     before = max((q for q, ms in zip(QUANTILES, following.source_ms, strict=True) if ms < when_ms), default=None)
+    if before is None:
+        return ""
     count = following.count("changes")
-    return (
-        ""
-        if before is None
-        else f"of {count:,} changes in the next commit some are from before, about {before * count:,.0f}"
-    )
+    return f"of {count:,} changes in the next commit some are from before, about {before * count:,.0f}"
 
 
 def _behind(book: Workbook, spec: TableSpec, past: bool) -> str:

@@ -37,13 +37,12 @@ def fresh_now(rows: list[dict[str, Any]]) -> str:
             f"Not fresh: changes wait for {len(late)} of {len(rows)} tables, for longest {worst['table']}'s: "
             f"{span(worst['waiting_s'] or 0)}.{unknown}"
         )
-    quiet = [r["newest_change_s_ago"] for r in known if r["newest_change_s_ago"] is not None]
-    since = (
-        f" The newest change in the lake was committed at the source {span(min(quiet))} ago: an idle source, not lag."
-        if quiet
-        else ""
-    )
-    return f"Fresh: no change waits for any of {len(known)} tables.{since}{unknown}"
+    text = f"Fresh: no change waits for any of {len(known)} tables."
+    if quiet := [r["newest_change_s_ago"] for r in known if r["newest_change_s_ago"] is not None]:
+        text += (
+            f" The newest one in the lake was committed at the source {span(min(quiet))} ago: an idle source, not lag."
+        )
+    return text + unknown
 
 
 def clock(ms: float, width_s: float = 60) -> str:

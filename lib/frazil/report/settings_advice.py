@@ -179,12 +179,8 @@ class Model:
         k = self.observed.tables
         run_s = price("start_s") + k * r / min(k, max(self.parallel, 1.0))
         share = min(1.0, run_s / setting.trigger_s) if setting.trigger_s > 2 * price("start_s") else 1.0
-        worker = (
-            (price("worker_vcpu") * price("vcpu_hour") + price("worker_gb") * price("gb_hour"))
-            * setting.speed
-            * 24
-            * share
-        )
+        hour = price("worker_vcpu") * price("vcpu_hour") + price("worker_gb") * price("gb_hour")
+        worker = 24 * share * setting.speed * hour
         files = k * DAY / (self.at(setting).open_s + 1 / self.observed.transactions_s)
         looks = k * DAY / max(setting.trigger_s, r, 1.0)
         commits = k * DAY / between
@@ -214,11 +210,8 @@ class Advice:
 
     def __init__(self, a: Analysis, s: LatencySettings, endpoint: Endpoint, parallel: float = 2.0):
         self.settings, self.model = s, None
-        now = (
-            observed(a, Setting(endpoint.max_batch_interval_s, endpoint.min_file_kb, s.trigger_s or 0.0))
-            if a.count >= FEWEST
-            else None
-        )
+        setting = Setting(endpoint.max_batch_interval_s, endpoint.min_file_kb, s.trigger_s or 0.0)
+        now = observed(a, setting) if a.count >= FEWEST else None
         if now is None:
             return
         if s.trigger_s is None:
