@@ -80,6 +80,15 @@ def test_a_position_is_a_file_a_time_or_the_load(world, position, pending):
     assert world.rows("t") == [(1, FILE3)]
 
 
+def test_a_time_is_compared_with_names_in_the_time_zone_of_the_files(new_world):
+    """A file with the name of 10:02 in Bogota was written at 15:02 UTC, so nothing of it is in the table."""
+    w = new_world(DatePartitionEnabled=True, DatePartitionTimezone="America/Bogota")
+    w.table("t").load("t", (1, "a")).changes("t", U(1, "b"), name=f"2024/01/01/{FILE3}")
+    foreign(w, "t", (1, "a"), version=1)
+    assert "1 change file pending" in taken(w, "2024-01-01 14:00")
+    assert w.merged().rows("t") == [(1, "b")]
+
+
 def test_a_table_is_taken_over_at_the_offsets_of_a_stream(world, monkeypatch):
     monkeypatch.setattr(Kafka, "start", lambda self, where: json.loads(where))
     monkeypatch.setattr(Kafka, "stream_ids", lambda self: {"dms": "first"})

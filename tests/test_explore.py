@@ -5,11 +5,15 @@ import dataclasses
 import hashlib
 import json
 import time
+from datetime import UTC, datetime
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from frazil.config.settings import ExploreSettings, MaintenanceSettings, ParameterError
+from frazil.config.timestamps import clock
+from frazil.dms.endpoint import DatePartition
 from frazil.flows import cdc, explore, quarantine_status, row_history
 from frazil.flows.explore import ExploreError
 from frazil.lake import table_history
@@ -121,8 +125,10 @@ def test_two_states_are_compared(book, module_world):
         ("inserted", 10, None, ""), ("deleted", 3, "v=c", None), ("updated", 1, "a", "a4"), ("updated", 2, "b", "b again"),
     }  # fmt: skip
     assert "1 inserted, 2 updated, 1 deleted" in repr(notebook_output.difference(found))
-    by_time = explore.difference(book, "public.t", "2024-01-01 10:00:01", "2024-01-01 10:02", by="source")
-    assert by_time.counts == {"inserted": 1, "updated": 2, "deleted": 0}
+    by_time = explore.difference(book, "public.t", clock(first.committed_ms), "newest")
+    assert by_time.counts == found.counts
+    with pytest.raises(ExploreError, match="by the lake's clock"):
+        explore.state(book, "public.t", "2024-01-01 10:02")
 
 
 def test_columns_may_have_the_names_that_a_comparison_uses(new_world):
@@ -132,6 +138,48 @@ def test_columns_may_have_the_names_that_a_comparison_uses(new_world):
     assert {(r["change"], r["old"], r["column"], r["before"], r["after"]) for r in found.sample} == {
         ("updated", 1, "change", "a", "A"), ("deleted", 2, "(whole row)", "change=b", None),
     }  # fmt: skip
+
+
+def test_a_key_may_have_the_name_that_a_difference_uses(new_world):
+    w = new_world().table("t", "change INT8", "v WSTRING(9)", key="change").load("t", (1, "a")).loaded()
+    w.changes("t", U(1, "A")).merged()
+    (line,) = explore.difference(w.book(ExploreSettings), "public.t", "recent", "newest").sample
+    assert line == {"change": "updated", "change (column)": 1, "column": "v", "before": "a", "after": "A"}
+
+
+@pytest.mark.parametrize("policy", ["multiset", "append"])
+def test_states_of_a_table_without_a_key_are_compared_after_a_column_was_added(new_world, policy):
+    w = new_world()
+    w.rules = {"rules": []}
+    w.table("t", key=[])
+    w.specs["t"]["without_key"] = policy
+    w.table_file("t").load("t", (1, "a")).loaded()
+    w.changes("t", I(2, "b")).merged()
+    w.specs["t"]["columns"].append({"name": "w", "type": "INT4"})
+    w.table_file("t")
+    w.spark.sql(f"ALTER TABLE {w.name('t')} ADD COLUMN w int")
+    w.spark.sql(f"INSERT INTO {w.name('t')} (id, v, w) VALUES (7, 'x', 1)")
+    found = explore.difference(w.book(ExploreSettings), "public.t", "recent", "newest")
+    assert found.counts == {"inserted": 2, "updated": 0, "deleted": 0}
+
+
+def test_a_renamed_column_is_the_same_column_before(new_world):
+    w = new_world().table("t").load("t", (1, "a"), (2, "b")).loaded()
+    w.changes("t", U(1, "A"), U(2, "B"), name=FILE1).merged()
+    w.call("rewrite_data_files", "t", ", options => map('rewrite-all', 'true')")
+    for column, name in zip(w.specs["t"]["columns"], ("number", "word"), strict=True):
+        column |= {"name": name, "renamed_from": column["name"]}
+    w.specs["t"]["key"] = ["number"]
+    w.table_file("t").changes("t", U(1, "z"), name=FILE2).merged()
+    book = w.book(ExploreSettings)
+    found = explore.difference(book, "public.t", "recent", "newest")
+    assert {(r["change"], r["number"], r["column"], r["before"], r["after"]) for r in found.sample} == {
+        ("updated", 1, "word", "a", "z"), ("updated", 2, "word", "b", "B"),
+    }  # fmt: skip
+    changed = row_history.changed_values(row_history.key_history(book, "public.t", ["1"]))
+    assert [(c["operation"], c["column"], c.get("before"), c.get("after")) for c in changed] == [
+        ("update", "word", "A", "z"), ("update", "word", "a", "A"), ("load", "(whole row)", None, None),
+    ]  # fmt: skip
 
 
 def test_a_time_of_the_source_chooses_what_was_committed_by_then(book, monkeypatch):
@@ -157,6 +205,17 @@ def test_a_time_of_the_source_chooses_what_was_committed_by_then(book, monkeypat
     assert "2 tables cannot be shown" in repr(notebook_output.as_of(early))
 
 
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/Bogota"])
+def test_without_commit_times_a_file_of_another_time_zone_bounds_them_by_its_zone(new_world, zone):
+    w = new_world(DatePartitionEnabled=True, DatePartitionTimezone=zone, TimestampColumnName="")
+    w.rules = {"rules": []}
+    w.table("t").write("t", LOAD1, "1,a\n").loaded()
+    written = datetime(2024, 1, 1, 10, tzinfo=UTC).astimezone(ZoneInfo(zone))
+    w.write("t", f"{written:%Y/%m/%d/%Y%m%d-%H%M%S000}.csv", "U,1,b\n").merged()
+    (row,) = explore.as_of(w.book(ExploreSettings)).rows
+    assert (row["holds_to"], row["known_by"]) == ("2024-01-01 10:00:00.000", "file names")
+
+
 def test_tables_tell_how_fresh_they_are(book, module_world):
     late = "20240101-100900000.csv"
     module_world.changes("u", U(1, "later"), name=late)
@@ -176,6 +235,12 @@ def test_tables_tell_how_fresh_they_are(book, module_world):
     assert (t["rows"], t["fresh_to"], t["pending"], t["health"]) == (3, "2024-01-01 10:02:30.000", 0, "healthy")
     assert u["pending"] == 1 and u["waiting_s"] > 86_400
     assert repr(notebook_output.health([t, u])).startswith("✔ 2 tables with 4 rows")
+
+
+def test_files_of_a_commit_are_those_after_the_one_before_though_its_clock_was_ahead(book):
+    *states, before, last = table_history.lineage(book.spark, book.name(book.specs["public.t"]))
+    last = dataclasses.replace(last, committed_ms=before.committed_ms - 500)
+    assert row_history._between([*states, before, last], last)[0] == before.position
 
 
 @pytest.mark.parametrize(
@@ -229,7 +294,7 @@ def test_nothing_is_written(book, module_world, catalog_options):
 
 def test_what_was_told_is_never_less_than_what_the_source_committed(module_world, book):
     states = table_history.lineage(book.spark, module_world.name("t"))
-    told = [table_history.source_time_bounds(states)[s.id][0] for s in states]
+    told = [table_history.source_time_bounds(states, DatePartition())[s.id][0] for s in states]
     assert told[0] is None and told[1:] == sorted(told[1:])
     largest = [max(s.source_ms) for s in states if s.source_ms]
     assert all(t >= c for t, c in zip(told[2:], largest, strict=True))

@@ -14,6 +14,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from prometheus_client.parser import text_string_to_metric_families
 
 from frazil.cli import check, main, monitor
+from frazil.config.settings import resolve
 from frazil.report import metrics, runs
 from frazil.report.metrics import METRICS, Facts
 from frazil.report.notebook_output import finish
@@ -272,10 +273,18 @@ def test_a_run_whose_tables_cannot_be_looked_at_says_so_once(made, capsys):
 
 
 def test_check_reports_what_it_did_before(made, monkeypatch):
-    from frazil.config.settings import resolve
-
     operate = resolve("operate", {"env": "demo"}).settings
     assert check.look(operate)[0][-1] == "runs: 02_cdc_merge has not succeeded yet"
+
+
+def test_a_run_that_was_skipped_does_not_hide_that_the_one_before_failed(made):
+    home = made / "runs/demo"
+    for at, outcome in enumerate(["failed", "skipped"], 1):
+        folder = home / f"02_cdc_merge-{at}"
+        folder.mkdir(parents=True)
+        runs.write(folder, **RUN | {"outcome": outcome, "began": float(at)})
+    breaches = check.look(resolve("operate", {"env": "demo"}).settings)[0]
+    assert any(line.startswith("last run: failed: ") for line in breaches), breaches
 
 
 # --- the dashboard and the page

@@ -216,6 +216,11 @@ def test_figures_have_separators_equal_decimals_and_units():
     ]
 
 
+def test_no_digit_of_a_large_integer_or_a_decimal_is_rounded_away():
+    rows = [{"id": 8_434_234_234_234_234_567, "usd": Decimal("1.5")}, {"id": 7, "usd": Decimal("0.25")}]
+    assert repr(Grid(rows)).splitlines()[1:] == ["8,434,234,234,234,234,567  1.50", f"{'7':>25}  0.25"]
+
+
 def test_a_rate_is_a_number_and_no_duration():
     grid = Grid([{"mb_per_s": 23.6}])
     assert repr(grid).split() == ["mb_per_s", "23.6"] and "mb per s" in grid._repr_html_()
@@ -249,6 +254,7 @@ def test_a_run_that_papermill_started_is_listed_and_checked_and_that_of_frazil_r
 
 
 def test_numbers_of_parameters_are_written_as_they_are_set():
-    rows = [{"parameter": "a", "value": 3, "from": "x"}, {"parameter": "b", "value": 0.025, "from": "x"}]
+    texts = {3: "3", 0.025: "0.025", 60.0: "60", 1_234_567: "1234567", 0.1234567: "0.1234567"}
+    rows = [{"parameter": "a", "value": value, "from": "x"} for value in texts]
     shown = notebook_output.Parameters(rows)._repr_html_()
-    assert ">3<" in shown and ">0.025<" in shown and "3.000" not in shown
+    assert all(f">{text}<" in shown for text in texts.values()) and "3.000" not in shown

@@ -50,7 +50,7 @@ def test_all_that_a_folder_shows_is_said_with_the_next_command(capsys, monkeypat
     assert code == runs.OK
     for line in (
         "2 tables, 5 files of DMS",
-        "app.person  ~4    ~8       ~480     1+2    id\n",
+        "app.person  ~4    ~8       ~240     1+2    id\n",
         "app.visit   ~3    ~4       -        1+1    person_id, place ?\n",
         "app.person: 4: id INT8, name WSTRING, balance NUMERIC(38,2), born DATE",
         "proven       AddColumnName            true           5 files",
@@ -271,12 +271,12 @@ def test_a_folder_on_s3_is_read(capsys, monkeypatch):
             and "the source is s3://peek-bucket/dms:" in said
             and "--from-files s3://peek-bucket/dms --env prod" in said
         )
-        assert "app.person  ~4    ~8       ~480     1+2    id\n" in said
+        assert "app.person  ~4    ~8       ~240     1+2    id\n" in said
     finally:
         server.stop()
 
 
-@pytest.mark.parametrize("seconds, rate", [(2, "-"), (40, "~18.2k")])
+@pytest.mark.parametrize("seconds, rate", [(2, "-"), (40, "~9090")])
 def test_a_rate_an_hour_needs_files_over_half_a_minute(tmp_path, capsys, seconds, rate):
     folder = tmp_path / "app/t"
     folder.mkdir(parents=True)

@@ -21,12 +21,12 @@ BATCH = ("files", "records", "changes", "latest", "written")
 
 def batch_of(world, table="", **settings) -> preview.Batch:
     book = world.book(CdcMergeSettings, **settings)
-    return preview.first_batch(book, plan(book), table)
+    return preview.Batch(book, plan(book), table)
 
 
 def load_of(world, **settings) -> preview.Load:
     book = world.book(FullLoadSettings, **settings)
-    return preview.first_load(book, plan(book))
+    return preview.Load(book, plan(book))
 
 
 def shown(of, *stages) -> str:

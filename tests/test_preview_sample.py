@@ -19,7 +19,8 @@ def stages(world, *names: str) -> tuple[preview.Batch, str]:
     book = world.book()
     (spec,) = book.specs.values()
     taken = list(book.objects(spec).changes)
-    batch = preview.Batch(book, spec, taken)
+    batch = preview.Batch(book, [])
+    batch.spec, batch.taken = spec, taken
     planned, read = plan_files(book.source_table(spec), taken, batch.phase)
     batch.sample, batch.lane = read_sample(spec, planned, read, taken), ("merge", "set")
     found = [notebook_output.stage(getattr(batch, name)()) for name in names]

@@ -17,7 +17,7 @@ HOUR = 4 * (0.052624 + 4 * 0.0057785)
 
 def fitted(changes_s=20.0, service=1.0, per_change_s=0.0):
     even = (0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5)
-    seen = Observed(Setting(2, 32_000, 3), 4, changes_s, 1 / 3, 100.0, 1.5, 1.5, service, even, 5.0, 9.0, per_change_s)
+    seen = Observed(Setting(2, 32_000, 3), 4, changes_s, 1 / 3, 100.0, 1.5, 1.5, service, even, 9.0, per_change_s)
     return fit(seen, 2.0)
 
 
@@ -91,6 +91,24 @@ def test_a_worker_that_does_not_keep_up_has_no_figures():
     small = [r for r in rows if r["worker"] == "1 vCPU"]
     assert all(r["p95_s"] is None and r["usd_a_day"] is None for r in small)
     assert "would not keep up" in cost_table.told(rows, S) or "no worker keeps up" in cost_table.told(rows, S)
+
+
+@pytest.mark.parametrize("share", [0.9, 0.99, 1.01, 1.05])
+def test_a_batch_near_the_limit_takes_what_the_formula_says_and_above_it_has_no_end(share):
+    """Four tables on a machine that does two batches at a time: each batch takes 2.5 times as long as alone."""
+    model = replace(fitted(), per_change_s=share / (20.0 * 2.5))
+    took = model.batch(Setting(2, 1024, 3))[0]
+    assert took == pytest.approx(model.fixed_s * 2.5 / (1 - share) if share < 1 else 86_400, rel=1e-6)
+    kept_up = {aim: row["p95_s"] is not None for aim, row in aims(model).items()}
+    assert kept_up["seconds"] == kept_up["minutes, warm"] == (share < 1)
+
+
+def test_a_job_of_one_pass_whose_work_grows_faster_than_time_has_no_figures():
+    """Of such jobs each is 2 % longer than the one before."""
+    model = replace(fitted(), per_change_s=1.02 / (4 * 20.0), parallel=1.0)
+    alone = replace(model, observed=replace(model.observed, tables=1, changes_s=80.0))
+    assert aims(alone)["minutes"]["p95_s"] is None
+    assert aims(replace(alone, per_change_s=0.9 / 80.0))["minutes"]["p95_s"] < 10_000
 
 
 def test_the_active_share_counts_slices_with_commits():

@@ -107,18 +107,20 @@ def _unusable(book: Workbook) -> list[str]:
 
 
 def _stale(book: Workbook, operate: OperateSettings) -> list[str]:
-    merges = [r for r in runs.read(book.folder) if r["notebook"].endswith("cdc_merge")]
-    ended, lines = [r for r in merges if r["outcome"] != "running"], []
+    of_changes = [
+        r for r in runs.read(book.folder) if r["notebook"].endswith("cdc_merge") and r["outcome"] != "skipped"
+    ]
+    ended, lines = [r for r in of_changes if r["outcome"] != "running"], []
     if ended and runs.is_bad(ended[0]["outcome"]):
         lines.append(f"last run: {ended[0]['outcome']}: {ended[0]['folder']}")
-    if merges[:1] != ended[:1] and _lasts(merges[0], operate):
+    if of_changes[:1] != ended[:1] and _lasts(of_changes[0], operate):
         return lines
     good = [r for r in ended if r["outcome"] in ("ok", "nothing to do")]
     age = time.time() - good[0]["began"] - good[0].get("seconds", 0) if good else None
     if age is None:
         lines.append("runs: 02_cdc_merge has not succeeded yet")
     elif age > operate.max_run_age_s:
-        lines.append(f"runs: 02_cdc_merge last succeeded {age:,.0f} s ago, limit {operate.max_run_age_s:g} s")
+        lines.append(f"runs: 02_cdc_merge last succeeded {span(age)} ago, limit {span(operate.max_run_age_s)}")
     return lines
 
 

@@ -130,11 +130,15 @@ def _about(count: int) -> str:
 
 
 def _rate(there: TableObjects, changes: int) -> str:
-    """Return the changes an hour, by the times in the names of the first and the last change file."""
-    if len(there.changes) < 2:
+    """Return the changes an hour, by the times in the names of the first and the last change file.
+
+    The first file's changes are from before the first time.
+    """
+    files = there.changes
+    if len(files) < 2:
         return "-"
-    seconds = (time_of_name(there.changes[-1].name) - time_of_name(there.changes[0].name)).total_seconds()
-    return _about(round(changes * 3600 / seconds)) if seconds >= SHORTEST_S else "-"
+    seconds, later = (time_of_name(files[-1].name) - time_of_name(files[0].name)).total_seconds(), 1 - 1 / len(files)
+    return _about(round(changes * later * 3600 / seconds)) if seconds >= SHORTEST_S else "-"
 
 
 def _lag(newest: str, commits: Iterable[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import threading
 import time
+from contextlib import nullcontext, suppress
 
 from frazil.config.settings import resolve
 from frazil.flows.interrupts import stop_requests
@@ -56,6 +57,8 @@ def watch(book: Workbook, stop: threading.Event, every_s: float = 0.5) -> int:
             known[spec.source] = there | known.get(spec.source, set())
             kept += [(book.name(spec), snapshot, now, "pyiceberg") for snapshot in sorted(new)]
         if kept and (last or time.monotonic() - written > WRITE_S):
-            pyiceberg_catalog.append(catalog, book.settings.ops_namespace, pyiceberg_catalog.VISIBLE, kept)
-            written, count, kept = time.monotonic(), count + len(kept), []
+            written = time.monotonic()
+            with nullcontext() if last else suppress(pyiceberg_catalog.CatalogError):  # then the next minute adds them
+                pyiceberg_catalog.append(catalog, book.settings.ops_namespace, pyiceberg_catalog.VISIBLE, kept)
+                count, kept = count + len(kept), []
     return count

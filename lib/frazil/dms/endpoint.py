@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo
 from frazil.config.spec import TableSpec
 from frazil.core.csv import Dialect
 from frazil.dms.aws_json import EndpointError, read_endpoint_document
+from frazil.dms.file_names import time_of_name
 from frazil.dms.mappings import Mappings
 
 if TYPE_CHECKING:
@@ -68,6 +69,11 @@ class DatePartition:
         """Return whether a time in a file's name is in an hour that autumn repeats."""
         zone = ZoneInfo(self.timezone or "UTC")
         return self.enabled and len({local.replace(tzinfo=zone, fold=n).utcoffset() for n in (0, 1)}) > 1
+
+    def written_s(self, name: str) -> float:
+        """Return when DMS wrote a change file, in epoch seconds, by its name."""
+        zone = ZoneInfo(self.timezone) if self.enabled and self.timezone else UTC
+        return time_of_name(name).replace(tzinfo=zone).timestamp()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
@@ -27,7 +26,6 @@ from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_checks import refused_if_damaged
 from frazil.dms.file_columns import file_layout, footer, has_header, require_comparable
 from frazil.dms.file_layout import CHANGE_PHASE
-from frazil.dms.file_names import time_of_name
 from frazil.dms.listing import DmsObject, SourceError
 from frazil.dms.storage import chunks, each_of, is_s3, random_access
 
@@ -100,7 +98,7 @@ def field_rules(table: SourceTable, phase: int) -> FieldRules:
 
 
 def _file(file: DmsObject, order: int, table: SourceTable, phase: int) -> FileToRead:
-    written = time_of_name(file.name).replace(tzinfo=UTC).timestamp() if phase == CHANGE_PHASE else math.nan
+    written = table.endpoint.date_partition.written_s(file.name) if phase == CHANGE_PHASE else math.nan
     roles = file_layout(table, phase, file)
     if file.is_parquet:
         require_comparable(table.spec, roles, [(f.name, f.type) for f in footer(file)], file.path)

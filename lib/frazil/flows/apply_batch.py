@@ -358,7 +358,9 @@ class _Applying:
         summary = {
             "frazil.kind": "changes",
             "frazil.counts": json.dumps(counts, separators=(",", ":")),
-            "frazil.latency": latency.sketch(stats, self.picked_up, self.batch.files),
+            "frazil.latency": latency.sketch(
+                stats, self.picked_up, self.batch.files, self.book.endpoint.date_partition
+            ),
         }
         return CommitMetadata(position, summary, self.batch.record(position.batch))
 

@@ -19,7 +19,7 @@ def show(live: LiveStatus, result: TableResult) -> None:
     if result.failed:
         live.set(result.table, f"failed: {result.note}", important=True)
     elif result.live:
-        live.set(result.table, status(result.counts["changes"], result.seconds, **result.live))
+        live.set(result.table, status(result))
 
 
 def process_continuously(

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import MaintenanceSettings
 from frazil.config.spec import TableSpec
+from frazil.config.sql import identifier
 from frazil.config.time_sql import driver_rows
 from frazil.config.timestamps import clock, instant
 from frazil.errors import FrazilError, many, nearest
 from frazil.flows.pending_work import pending_of
+from frazil.flows.preview_stages import beside
 from frazil.flows.reconcile import joined
 from frazil.flows.workbook import Workbook
 from frazil.lake import maintenance_plan, table_history
@@ -55,7 +57,7 @@ def tables(book: Workbook, thresholds: MaintenanceSettings) -> list[dict[str, An
         base, states = read_table_state(book.spark, name, checked=False), table_history.lineage(book.spark, name)
         count, waiting, problem = _pending(book, spec, base)
         h = health(book.spark, name, thresholds)
-        until, known_by = table_history.source_time_bounds(states)[states[-1].id]
+        until, known_by = table_history.source_time_bounds(states, book.endpoint.date_partition)[states[-1].id]
         return {
             "rows": h.rows, "fresh_to": clock(until), "known_by": known_by, "committed": clock(states[-1].committed_ms),
             "pending": count, "waiting_s": waiting, "mb": h.mb, "data_files": h.data_files,
@@ -94,10 +96,10 @@ def query(book: Workbook, sql: str, show: int = 100) -> list[dict[str, Any]]:
 # --- two states
 
 
-def state(book: Workbook, table: str, text: str | int, by: str = "lake") -> Snapshot:
+def state(book: Workbook, table: str, text: str | int) -> Snapshot:
     """Return the snapshot that a text means.
 
-    It is an id, a tag, `oldest`, `recent` (see `_recent`), `newest`, or a time by the `lake`'s clock or the `source`'s.
+    It is an id, a tag, `oldest`, `recent` (see `_recent`), `newest`, or a time by the lake's clock.
     """
     spec = spec_of(book, table)
     states = table_history.lineage(book.spark, book.name(spec))
@@ -110,7 +112,10 @@ def state(book: Workbook, table: str, text: str | int, by: str = "lake") -> Snap
         if found := next((s for s in states if s.id == wanted), None):
             return found
         raise ExploreError(f"{table}: snapshot {text} is not kept, or not of main", "take one that the notebook lists")
-    return _at(table, states, instant(str(text)), by)
+    when = instant(str(text))
+    if not (fitting := [s for s in states if s.committed_ms <= when]):
+        raise _not_kept(table, when, states[0].committed_ms, "lake")
+    return fitting[-1]
 
 
 def _recent(states: list[Snapshot]) -> Snapshot:
@@ -121,25 +126,20 @@ def _recent(states: list[Snapshot]) -> Snapshot:
     return (loads or earlier or states[:1])[-1]
 
 
-def _at(table: str, states: list[Snapshot], when: int, by: str) -> Snapshot:
-    """Return the last snapshot made up to a time by the lake's clock.
-
-    By the source's: the last one with only changes that the source had committed before that time.
-    """
-    if by == "source":
-        bounds = table_history.source_time_bounds(states)
-        nothing = all(until is None for until, _ in bounds.values())  # never written to: the same at any time
-        fitting = [s for s in states if nothing or (bounds[s.id][0] is not None and bounds[s.id][0] < when)]
-    else:
-        fitting = [s for s in states if s.committed_ms <= when]
+def _of_source(table: str, states: list[Snapshot], bounds: dict[int, Any], when: int) -> Snapshot:
+    """Return the last snapshot with only changes that the source had committed before a time."""
+    nothing = all(until is None for until, _ in bounds.values())  # never written to: the same at any time
+    fitting = [s for s in states if nothing or (bounds[s.id][0] is not None and bounds[s.id][0] < when)]
     if not fitting:
-        first = next((until for until, _ in table_history.source_time_bounds(states).values() if until), None)
-        oldest = first if by == "source" else states[0].committed_ms
-        raise ExploreError(
-            f"{table}: no kept snapshot shows it as it was at {clock(when)} by the {by}'s clock",
-            f"the oldest shows it at {clock(oldest)}; tags keep old states (03_maintenance: hourly_tags, daily_tags)",
-        )
+        raise _not_kept(table, when, next((until for until, _ in bounds.values() if until), None), "source")
     return fitting[-1]
+
+
+def _not_kept(table: str, when: int, oldest: int | None, by: str) -> ExploreError:
+    return ExploreError(
+        f"{table}: no kept snapshot shows it as it was at {clock(when)} by the {by}'s clock",
+        f"the oldest shows it at {clock(oldest)}; tags keep old states (03_maintenance: hourly_tags, daily_tags)",
+    )
 
 
 @dataclass(frozen=True)
@@ -153,20 +153,19 @@ class Changed:
     sample: list[dict[str, Any]]
 
 
-def difference(
-    book: Workbook, table: str, since: str | int, until: str | int, by: str = "lake", show: int = 5
-) -> Changed:
+def difference(book: Workbook, table: str, since: str | int, until: str | int, show: int = 5) -> Changed:
     """Return how many rows were inserted, updated and deleted between two states, with some of them in key order.
 
     Only columns of both states are compared. The work is a join of the whole table with itself.
     """
     spec = spec_of(book, table)
-    a, b = state(book, table, since, by), state(book, table, until, by)
-    old, new = (table_history.read(book.spark, book.name(spec), s.id) for s in (a, b))
+    a, b = state(book, table, since), state(book, table, until)
+    old, new = (table_history.read_with_names_of_now(book.spark, book.name(spec), s.id) for s in (a, b))
+    columns = [c for c in new.columns if c in old.columns]
     if not spec.key:
+        old, new = (rows.select(*map(identifier, columns)) for rows in (old, new))
         counts = {"inserted": new.exceptAll(old).count(), "updated": 0, "deleted": old.exceptAll(new).count()}
         return Changed(table, a, b, counts, [])
-    columns = [c for c in new.columns if c in old.columns]
     marked = joined(old, new, spec.key, columns).where("change is not null").persist()
     found = {r[0]: r[1] for r in marked.groupBy("change").count().collect()}
     some = marked.orderBy("change", *[f"k{i}" for i in range(len(spec.key))]).limit(show)
@@ -179,13 +178,17 @@ def difference(
 def _lines(r: Row, key: Sequence[str], columns: list[str]) -> list[dict[str, Any]]:
     """Return a line for each value that differs in a row; one for a whole row that is new or gone."""
     row, columns = r.new or r.old, [c for c in columns if c not in key]
-    facts = {"change": r.change, **{k: row[k] for k in key}}
+
+    def line(column: str, before: Any, after: Any) -> dict[str, Any]:
+        facts = {"change": r.change, "column": column, "before": before, "after": after}
+        named = beside(facts, {k: row[k] for k in key})
+        return dict.fromkeys(["change", *(n for n in named if n not in facts)]) | named
+
     if r.change == "updated":
         changed = [c for c in columns if repr(r.old[c]) != repr(r.new[c])]
-        return [{**facts, "column": c, "before": r.old[c], "after": r.new[c]} for c in changed]
-    values = ", ".join(f"{c}={row[c]}" for c in columns if row[c] is not None)
-    sides = (None, _start(values)) if r.new else (_start(values), None)
-    return [{**facts, "column": "(whole row)", **dict(zip(("before", "after"), sides, strict=True))}]
+        return [line(c, r.old[c], r.new[c]) for c in changed]
+    values = _start(", ".join(f"{c}={row[c]}" for c in columns if row[c] is not None))
+    return [line("(whole row)", *((None, values) if r.new else (values, None)))]
 
 
 def _start(text: str) -> str:
@@ -226,8 +229,8 @@ def as_of(book: Workbook, when: str = "", *only: str) -> AsOf:
 
     def look(spec: TableSpec) -> dict[str, Any]:
         states = table_history.lineage(book.spark, book.name(spec))
-        bounds = table_history.source_time_bounds(states)
-        chosen = _at(spec.source, states, when_ms, "source")
+        bounds = table_history.source_time_bounds(states, book.endpoint.date_partition)
+        chosen = _of_source(spec.source, states, bounds, when_ms)
         until, by = bounds[chosen.id]
         later = [s for s in states[states.index(chosen) + 1 :] if bounds[s.id][0] != until]
         return {"snapshot": str(chosen.id), "committed": clock(chosen.committed_ms), "holds_to": clock(until), "known_by": by,
@@ -243,12 +246,10 @@ def _unsure(following: Snapshot, when_ms: int) -> str:
     if not following.source_ms:
         return "the next commit may hold changes from before: it has no commit times"
     before = max((q for q, ms in zip(QUANTILES, following.source_ms, strict=True) if ms < when_ms), default=None)
+    if before is None:
+        return ""
     count = following.count("changes")
-    return (
-        ""
-        if before is None
-        else f"of {count:,} changes in the next commit some are from before, about {before * count:,.0f}"
-    )
+    return f"of {count:,} changes in the next commit some are from before, about {before * count:,.0f}"
 
 
 def _behind(book: Workbook, spec: TableSpec, past: bool) -> str:

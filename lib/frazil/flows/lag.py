@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import Settings
@@ -22,23 +24,23 @@ if TYPE_CHECKING:
 
 def worst_latency(settings: Settings, since: float) -> float | None:
     """Return the longest time in seconds from source to lake of a change committed after `since`; None: no change."""
-    try:
+    worst = []
+    with suppress(FrazilError):
         book = Workbook(settings, lambda text: None)
-        worst = []
+        catalog = book.catalog
         for spec in book.specs.values():
-            for at, summary in pyiceberg_catalog.commits(pyiceberg_catalog.get_table(book.catalog, spec.target), since):
-                sketch = json.loads(summary.get("frazil.latency", "{}"))
-                if sketch.get("age"):
-                    worst.append((at - sketch["picked_up"] + sketch["age"][-1]) / 1000)
-        return max(worst, default=None)
-    except FrazilError:
-        return None
+            with suppress(FrazilError):  # a table that cannot be read says nothing about the others
+                for at, summary in pyiceberg_catalog.commits(pyiceberg_catalog.get_table(catalog, spec.target), since):
+                    sketch = json.loads(summary.get("frazil.latency", "{}"))
+                    if sketch.get("age"):
+                        worst.append((at - sketch["picked_up"] + sketch["age"][-1]) / 1000)
+    return max(worst, default=None)
 
 
 def per_table(book: Workbook) -> list[dict[str, Any]]:
     """Return one row per table: what is pending, and for how many seconds the oldest has waited.
 
-    It counts files, or messages of any table. The time is that in the file's name (UTC). A table without pending files
+    It counts files, or messages of any table. The time is that in the file's name. A table without pending files
     is not late, however long its source has been idle. `problem` is why the state of a table is unknown, or that its
     load files changed; `cure` says what to do. `paused` is since when a table is paused; then nothing is counted.
     """
@@ -59,23 +61,22 @@ def per_table(book: Workbook) -> list[dict[str, Any]]:
 
 
 def fresh_now(book: Workbook, a: Analysis) -> list[dict[str, Any]]:
-    """Return one row per table: its waiting change files, the age of the oldest, and the age of the newest change.
+    """Return one row per table: how much is `pending`, the wait of the oldest, and the age of the newest change.
 
-    A table without waiting files is fresh, however old its newest change is. Nothing is changed.
+    It counts files, or messages of any table. A table for which nothing waits is fresh, however old its newest change
+    is. Nothing is changed.
     """
-    newest = a.slices.groupby("table")[["newest_ms", "committed_ms"]].max() if a.count else None
-    at = time.time()
+    newest, at = a.slices.groupby("table")[["newest_ms", "committed_ms"]].max().to_dict("index"), time.time()
 
     def ago(table: str, column: str) -> float | None:
-        if newest is None or table not in newest.index or newest[column].isna()[table]:
-            return None
-        return round(float(at - newest[column][table] / 1000), 1)
+        ms = newest.get(table, {}).get(column, math.nan)
+        return None if math.isnan(ms) else round(at - ms / 1000, 1)
 
     def look(spec: TableSpec) -> dict[str, Any]:
         base = read_table_state(book.spark, book.name(spec))
         count, waiting = pending_of(book, spec, base)
         return {
-            "state": "paused" if base.paused else "late" if count else "fresh", "pending_files": count,
+            "state": "paused" if base.paused else "late" if count else "fresh", "pending": count,
             "waiting_s": waiting if count or book.stream else None,
             "newest_change_s_ago": ago(spec.source, "newest_ms"), "last_commit_s_ago": ago(spec.source, "committed_ms"),
         }  # fmt: skip

@@ -31,10 +31,8 @@ from frazil.lake.tables import TableError, create_namespaces
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-COUNTS = "changes long, I long, U long, D long, keys long, out_of_sequence long, files long, bytes long"
-SKETCH = (
-    "v int, n long, picked_up long, read long, age array<long>, dms array<long>, land array<long>, wait array<long>"
-)
+COUNTS = "changes long, files long, bytes long"
+SKETCH = "picked_up long, read long, age array<long>, dms array<long>, land array<long>, wait array<long>"
 _COMMITS = "name string, snapshot_id bigint, parent_id bigint, committed_at timestamp, operation string, summary map<string, string>"
 _ACTIONS = (
     "id string, name string, action string, why string, status string, began timestamp, ended timestamp, counts string"
@@ -238,7 +236,10 @@ def actions(book: Workbook) -> DataFrame:
 
 
 def _every_commit(book: Workbook) -> DataFrame:
-    """Return every commit in the ledger or in a snapshot, once."""
+    """Return every commit in the ledger or in a snapshot, once.
+
+    The ledger's rows are taken first: once main's log is cut, a snapshot's own time is that before its publication.
+    """
     from pyspark.sql import functions as F
 
     found = _snapshots(book, _existing(book))
@@ -246,8 +247,10 @@ def _every_commit(book: Workbook) -> DataFrame:
         raise TableError("none of the tables exists", "run 00_setup first")
     if kept := _there(book, "commits"):
         names = [book.name(spec) for spec in book.specs.values()]
-        found = found.unionByName(book.spark.table(kept).where(F.col("name").isin(names)), allowMissingColumns=True)
-    return found.dropDuplicates(["name", "snapshot_id"])
+        recorded = book.spark.table(kept).where(F.col("name").isin(names))
+        found = found.join(recorded, ["name", "snapshot_id"], "left_anti")
+        found = recorded.unionByName(found, allowMissingColumns=True)
+    return found
 
 
 def _first_seen(book: Workbook) -> DataFrame:
@@ -305,30 +308,13 @@ def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
     found = found.withColumn("table", sources[F.col("name")])
     if hours > 0:
         found = found.where(f"committed_at >= timestamp_millis({since_ms})")
-    parsed = found.select(
-        "table",
-        "snapshot_id",
-        "visible_ms",
-        "served_ms",
-        F.unix_millis("committed_at").alias("committed_ms"),
-        F.from_json(F.expr("summary['frazil.counts']"), COUNTS).alias("c"),
-        F.from_json(F.expr("summary['frazil.latency']"), SKETCH).alias("s"),
-    )
-    points = [F.expr(f"if(size(s.{n}) > 0, s.{n}, null)").alias(f"{n}_ms") for n in ("age", "dms", "land", "wait")]
-    return parsed.select(
-        "table",
-        "snapshot_id",
-        "committed_ms",
-        "visible_ms",
-        "c.changes",
-        "c.files",
-        "c.bytes",
-        F.col("s.picked_up").alias("picked_up_ms"),
-        F.col("s.read").alias("read_ms"),
-        *points,
-        F.expr("if(size(s.age) > 0, transform(s.age, a -> committed_ms - s.picked_up + a), null)").alias("latency_ms"),
-        "served_ms",
-    )
+    parts = {"c": ("frazil.counts", COUNTS), "s": ("frazil.latency", SKETCH)}
+    parsed = {part: F.from_json(F.expr(f"summary['{of}']"), kind) for part, (of, kind) in parts.items()}
+    found = found.withColumns({"committed_ms": F.unix_millis("committed_at"), **parsed})
+    points = [f"if(size(s.{n}) > 0, s.{n}, null) {n}_ms" for n in ("age", "dms", "land", "wait")]
+    latency = "if(size(s.age) > 0, transform(s.age, a -> committed_ms - s.picked_up + a), null) latency_ms"
+    times = ["committed_ms", "visible_ms", "served_ms", "s.picked_up picked_up_ms", "s.read read_ms"]
+    return found.selectExpr("table", "snapshot_id", "c.changes", "c.files", "c.bytes", *times, *points, latency)
 
 
 def history(book: Workbook, table: str, newest: int = 5) -> list[dict[str, Any]]:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC
 from functools import cache
 from typing import Any
 
 from frazil.config.spec import TableSpec
 from frazil.dms.file_columns import first_and_last, shapes
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
-from frazil.dms.file_names import time_of_name
 from frazil.dms.listing import TABLE_WITHOUT_SPEC, DmsObject, TableObjects, folders_beside, holds_data
 from frazil.dms.mappings import like
 from frazil.dms.pending_changes import AppliedState, require_applicable, with_known_loads
@@ -95,7 +93,7 @@ def state_of(
         raise FrazilError(f"{spec.source}: files are gone, or have another time", "the run records this")
     if same_load:
         _look_into(book, spec, () if position.loaded else there.loads, found.pending)
-    return position, *_waits(found.pending)
+    return position, *_waits(book, found.pending)
 
 
 def _look_into(book: Workbook, spec: TableSpec, loads: Sequence[DmsObject], changes: Sequence[DmsObject]) -> None:
@@ -108,13 +106,12 @@ def _look_into(book: Workbook, spec: TableSpec, loads: Sequence[DmsObject], chan
 def pending_of(book: Workbook, spec: TableSpec, base: TableState) -> tuple[int, float]:
     """Return how much is after a table's position, and for how many seconds the oldest has waited.
 
-    It counts change files, or a stream's messages of any table. A file's time is in its name (UTC); 0 seconds if it has
-    none.
+    It counts change files, or a stream's messages of any table. A file's time is in its name.
     """
     if book.stream:
         return _messages_after(book, spec, base.position, book.stream.retention)
     state = AppliedState(book.name(spec), spec.source, base.position, base.stored, base.record)
-    return _waits(require_applicable(book.objects(spec, base.position, record=base.record), state).pending)
+    return _waits(book, require_applicable(book.objects(spec, base.position, record=base.record), state).pending)
 
 
 def _messages_after(
@@ -127,10 +124,10 @@ def _messages_after(
     return count, round(waits, 1)
 
 
-def _waits(files: list[DmsObject]) -> tuple[int, float]:
+def _waits(book: Workbook, files: list[DmsObject]) -> tuple[int, float]:
     if not files:
         return 0, 0.0
-    return len(files), round(max(0.0, time.time() - time_of_name(files[0].name).replace(tzinfo=UTC).timestamp()), 1)
+    return len(files), round(max(0.0, time.time() - book.endpoint.date_partition.written_s(files[0].name)), 1)
 
 
 def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:

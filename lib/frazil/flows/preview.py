@@ -9,7 +9,6 @@ from __future__ import annotations
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
@@ -17,12 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.lake_types import lake_type
 from frazil.config.paths import readable
-from frazil.config.spec import TableSpec
 from frazil.config.timestamps import clock
 from frazil.core.masks import java_real
 from frazil.dms.file_columns import first_alike
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
-from frazil.dms.listing import DmsObject
 from frazil.dms.pending_changes import AppliedState, with_known_loads
 from frazil.engine import load_files as engine
 from frazil.engine.collapsed_batch import lake_columns
@@ -51,23 +48,24 @@ BAD = "bad row"
 NOTHING = Stage("nothing to show")
 
 
-@dataclass
 class _Preview(ABC):
-    """The next files of one table, and a sample of their records; `why` is the reason if one of them cannot be shown."""
+    """The next files of one table, and a sample of their records, as far as they can be read; `why` they cannot.
 
-    book: Workbook
-    spec: TableSpec | None = None
-    taken: Sequence[DmsObject] = ()
-    left: int = 0
-    sample: Sample | None = None
-    why: Stage = NOTHING
+    The table is the one that has most to do by its plan, or `table`.
+    """
 
-    phase, word, whole_word, none = CHANGE_PHASE, "change", "the next batch", "no change file is to be applied now"
+    phase: int
+    planned: str
+    word: str
+    whole_word: str
+    none: str
 
-    def fill(self, planned: Sequence[dict[str, Any]], what: str, table: str) -> None:
-        """Choose a table by its plan, and take its files and a sample, as far as they can be read."""
-        book = self.book
-        ready = [r for r in planned if r.get(what) and not r["decision"] and not r["action"].startswith("waiting")]
+    def __init__(self, book: Workbook, plan: Sequence[dict[str, Any]], table: str = ""):
+        self.book, self.spec, self.taken, self.left = book, None, (), 0
+        self.sample: Sample | None = None
+        self.why = NOTHING
+        what = self.planned
+        ready = [r for r in plan if r.get(what) and not r["decision"] and not r["action"].startswith("waiting")]
         ready = [r for r in ready if r["table"] == (table or r["table"])]
         if book.stream:
             self.why = Stage("the tables are read from a stream, whose messages are not shown here")
@@ -207,6 +205,9 @@ class _Preview(ABC):
 class Batch(_Preview):
     """The next batch of a table, from files to what it writes."""
 
+    phase, planned, word, whole_word = CHANGE_PHASE, "changes", "change", "the next batch"
+    none = "no change file is to be applied now"
+
     def _take(self) -> TableState:
         book, spec, s = self.book, self.spec, self.book.settings
         base = read_table_state(book.spark, book.name(spec))
@@ -300,7 +301,8 @@ class Batch(_Preview):
 class Load(_Preview):
     """The load of a table, from files to data files."""
 
-    phase, word, whole_word, none = LOAD_PHASE, "row", "the load", "no table is to be loaded now"
+    phase, planned, word, whole_word = LOAD_PHASE, "load", "row", "the load"
+    none = "no table is to be loaded now"
 
     def _take(self) -> TableState | None:
         self.taken = self.book.objects(self.spec).loads
@@ -330,23 +332,6 @@ class Load(_Preview):
         total = size(sum(e["file-size-in-bytes"] for e in entries))
         sentence = f"{many(self.sample.changes, 'row')} make {many(entries, 'Parquet file')} of {total}"
         return Stage(f"{sentence}; the load writes below {readable(table.location())}/data, in one commit", rows[:most])
-
-
-# --- which table, and its files
-
-
-def first_batch(book: Workbook, planned: Sequence[dict[str, Any]], table: str = "") -> Batch:
-    """Return the next batch of a table: of the one with most pending files by its plan, or of `table`."""
-    batch = Batch(book)
-    batch.fill(planned, "changes", table)
-    return batch
-
-
-def first_load(book: Workbook, planned: Sequence[dict[str, Any]], table: str = "") -> Load:
-    """Return the load of a table: of the one with most load files to apply by its plan, or of `table`."""
-    load = Load(book)
-    load.fill(planned, "load", table)
-    return load
 
 
 # --- texts

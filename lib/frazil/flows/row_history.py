@@ -135,7 +135,7 @@ def _recorded(states: list[Snapshot], s: Snapshot | None) -> dict[str, Any]:
 
 def _between(states: list[Snapshot], s: Snapshot) -> tuple[Position, Position]:
     """Return the positions between which a snapshot's batch is."""
-    earlier = [b.position for b in states if b.committed_ms < s.committed_ms and b.position]
+    earlier = [b.position for b in states[: states.index(s)] if b.position]  # by their order: clocks may differ
     return earlier[-1] if earlier else Position(), s.position or Position()
 
 

@@ -6,7 +6,6 @@ A table that another pipeline has fed is taken over at a position that the opera
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC
 from typing import Any
 
 from frazil.config.settings import ParameterError
@@ -15,8 +14,9 @@ from frazil.config.timestamps import instant
 from frazil.core.field_roles import ColumnPlaceError
 from frazil.dms.applied_files import AppliedFiles
 from frazil.dms.aws_json import read_endpoint_document, read_statistics, read_task_settings, stream_settings
+from frazil.dms.endpoint import DatePartition
 from frazil.dms.file_layout import CHANGE_PHASE
-from frazil.dms.file_names import CHANGES, SHARED, time_of_name
+from frazil.dms.file_names import CHANGES, SHARED
 from frazil.dms.listing import folders_beside
 from frazil.dms.position import STREAM_LOAD, Position, after_load
 from frazil.dms.settings_check import Evidence, evidence, refuse
@@ -152,7 +152,7 @@ def adopt(book: Workbook, table: str, position: str) -> str:
         return f"{book.name(spec)} continues from " + ", ".join(f"{p}: {offset}" for p, offset in begin.items())
     there = book.objects(spec)
     names = [o.name for o in there.changes]
-    last = _last(spec, names, position)
+    last = _last(spec, names, position, book.endpoint.date_partition)
     stated = after_load(Position(last=last, recent=(last,) if last else ()), there, commit.new_batch())
     if not there.loads:  # the rows exist already: load files that arrive later are another load
         stated = replace(stated, load_digest=ADOPTED)
@@ -165,7 +165,7 @@ def adopt(book: Workbook, table: str, position: str) -> str:
     return f"{book.name(spec)} continues from {last or 'its load'}: {many(pending, 'change file')} pending"
 
 
-def _last(spec: TableSpec, names: list[str], position: str) -> str:
+def _last(spec: TableSpec, names: list[str], position: str, named_by: DatePartition) -> str:
     """Return the change file that a given position means; empty: the load."""
     if position == "load":
         return ""
@@ -181,4 +181,4 @@ def _last(spec: TableSpec, names: list[str], position: str) -> str:
         raise AdoptError(
             f"{spec.source}: '{position}' is no position", f"name a change file or write load; a time: {e.cure}"
         ) from None
-    return max((n for n in names if time_of_name(n).replace(tzinfo=UTC).timestamp() * 1000 <= when), default="")
+    return max((n for n in names if named_by.written_s(n) * 1000 <= when), default="")

@@ -175,6 +175,7 @@ def seen(table: Table) -> set[int]:
     return {entry.snapshot_id for entry in table.history()}
 
 
+@_as_catalog_error()
 def append(catalog: Catalog, ops: str, which: str, rows: list[tuple]) -> None:
     """Append rows to a ledger table of `LEDGER_COLUMNS`, in one commit; times are epoch milliseconds."""
     import pyarrow as pa

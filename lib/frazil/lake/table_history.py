@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from datetime import UTC
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.sql import literal
+from frazil.config.sql import identifier, literal
 from frazil.config.time_sql import driver_rows
-from frazil.dms.file_names import time_of_name
 from frazil.dms.position import POSITION, Position
 from frazil.lake import jvm
 from frazil.lake.kept_snapshots import read_kept_snapshots
@@ -21,6 +19,8 @@ from frazil.lake.tables import TableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from frazil.dms.endpoint import DatePartition
 
 VERSIONS_FROM = 50
 """Versions of a key are looked for in at most this many snapshots, the newest, after which files were removed."""
@@ -76,29 +76,36 @@ def lineage(spark: SparkSession, name: str) -> list[Snapshot]:
     ]
 
 
-def at(name: str, snapshot: int) -> str:
-    """Return the SQL for a table's state at a snapshot."""
-    return f"{name} VERSION AS OF {snapshot}"
-
-
 def read(spark: SparkSession, name: str, snapshot: int) -> DataFrame:
     """Return a table's rows and columns at a snapshot."""
-    return spark.sql(f"select * from {at(name, snapshot)}")
+    return spark.sql(f"select * from {name} VERSION AS OF {snapshot}")
 
 
-def source_time_bounds(states: list[Snapshot]) -> dict[int, tuple[int | None, str]]:
+def read_with_names_of_now(spark: SparkSession, name: str, snapshot: int, *more: str) -> DataFrame:
+    """Return a table's rows at a snapshot with the names that their columns have now, and `more` metadata columns.
+
+    A column that is gone is left out.
+    """
+    table = jvm.load_table(spark, name)
+    then, now = table.schemas().get(table.snapshot(snapshot).schemaId()) or table.schema(), table.schema()
+    names = {f.name(): now.findColumnName(f.fieldId()) for f in then.columns()}
+    columns = [f"{identifier(old)} as {identifier(new)}" for old, new in names.items() if new]
+    return spark.sql(f"select {', '.join([*columns, *more])} from {name} VERSION AS OF {snapshot}")
+
+
+def source_time_bounds(states: list[Snapshot], named_by: DatePartition) -> dict[int, tuple[int | None, str]]:
     """Return {snapshot: (newest source time of its changes in epoch milliseconds, the origin of that time)}.
 
     The source committed none of its changes later. This is the largest commit time of its changes and of those before.
     Without commit times it is the time in the newest file's name, which DMS wrote afterwards; without files, the time
     of the lake's commit. None: the table holds nothing yet. A load's rows are older than the first change
-    file, which DMS writes after the load.
+    file, which DMS writes after the load. The settings `named_by` say in which time zone files are named.
     """
     bounds: dict[int, tuple[int | None, str]] = {}
     until: tuple[int | None, str] = (None, "")
     for i, s in enumerate(states):
         own: tuple[int, str] | None = s.committed_ms, "the lake's clock"
-        files = s.position and s.position.last and (_ms(s.position.last), "file names")
+        files = s.position and s.position.last and (round(named_by.written_s(s.position.last) * 1000), "file names")
         gap = s.after is None and not s.first
         if gap:
             until, own = (None, ""), files or own
@@ -109,7 +116,7 @@ def source_time_bounds(states: list[Snapshot]) -> dict[int, tuple[int | None, st
         elif s.kind == "load" and not s.position.last:
             later = next((n.position for n in states[i + 1 :] if n.kind == "changes" and n.position.recent), None)
             if later:
-                own = min(own, (_ms(later.recent[0]), "file names"))
+                own = min(own, (round(named_by.written_s(later.recent[0]) * 1000), "file names"))
             elif until[0] is None and s.count("total-records") == 0:
                 own = None
         elif s.operation == "replace" or s.kind == "position" or _goes_before_a_compaction(s, states[i + 1 : i + 2]):
@@ -123,10 +130,6 @@ def source_time_bounds(states: list[Snapshot]) -> dict[int, tuple[int | None, st
 def _goes_before_a_compaction(s: Snapshot, following: list[Snapshot]) -> bool:
     """Return whether a snapshot commits the deletes of a compaction just before it, as may happen in v2: they hide copies of dead rows."""
     return not s.count("added-data-files") and any(n.kind == "compact" and n.after == s.id for n in following)
-
-
-def _ms(file: str) -> int:
-    return round(time_of_name(file).replace(tzinfo=UTC).timestamp() * 1000)
 
 
 @dataclass(frozen=True)
@@ -152,11 +155,14 @@ def versions(spark: SparkSession, name: str, states: list[Snapshot], where: str)
     before = [by_id[s.after] for s in states if s.after and s.count("deleted-data-files")]
     seen = dict.fromkeys([states[-1].id, *[s.id for s in reversed(before)][:VERSIONS_FROM]])
     lineage = jvm.format_version(jvm.load_table(spark, name)) > 2
-    extra = "_row_id, _last_updated_sequence_number" if lineage else "null _row_id, null _sequence"
+    ids = ["_row_id", "_last_updated_sequence_number"] if lineage else ["null _row_id", "null _sequence"]
+    more = ["_file", "_pos", *ids, "_deleted"]
     found: dict[tuple[str, int], Any] = {}
     for snapshot in seen:
-        rows = spark.sql(f"select struct(*), _file, _pos, {extra}, _deleted from {at(name, snapshot)} where {where}")
-        for r in driver_rows(rows).collect():
+        rows = read_with_names_of_now(spark, name, snapshot, *more).where(where)
+        columns = list(map(identifier, rows.columns))
+        row = f"struct({', '.join(columns[: -len(more)])})"
+        for r in driver_rows(rows.selectExpr(row, *columns[-len(more) :])).collect():
             found.setdefault((r[1], r[2]), r)
     if not found:
         return []
@@ -189,7 +195,7 @@ def first_without(spark: SparkSession, name: str, states: list[Snapshot], where:
     """Return the first of these snapshots without the row that `where` selects, by bisection; None if the last one has it."""
 
     def there(s: Snapshot) -> bool:
-        return not spark.sql(f"select 1 from {at(name, s.id)} where {where} limit 1").isEmpty()
+        return not read_with_names_of_now(spark, name, s.id).where(where).isEmpty()
 
     if not states or there(states[-1]):
         return None

@@ -28,22 +28,21 @@ WHY = {
 
 def fresh_now(rows: list[dict[str, Any]]) -> str:
     """Return, from `lag.fresh_now`, whether anything waits."""
-    known = [r for r in rows if r.get("pending_files") is not None]
-    late = sorted((r for r in known if r["pending_files"]), key=lambda r: -(r["waiting_s"] or 0))
+    known = [r for r in rows if r.get("pending") is not None]
+    late = sorted((r for r in known if r["pending"]), key=lambda r: -(r["waiting_s"] or 0))
     unknown = f" Of {len(rows) - len(known)} tables it is not known." if len(known) < len(rows) else ""
     if late:
         worst = late[0]
         return (
-            f"Not fresh: {len(late)} of {len(rows)} tables have change files waiting, {worst['table']} for longest: "
-            f"{many(worst['pending_files'], 'file')}, the oldest for {span(worst['waiting_s'] or 0)}.{unknown}"
+            f"Not fresh: changes wait for {len(late)} of {len(rows)} tables, for longest {worst['table']}'s: "
+            f"{span(worst['waiting_s'] or 0)}.{unknown}"
         )
-    quiet = [r["newest_change_s_ago"] for r in known if r["newest_change_s_ago"] is not None]
-    since = (
-        f" The newest change in the lake was committed at the source {span(min(quiet))} ago: an idle source, not lag."
-        if quiet
-        else ""
-    )
-    return f"Fresh: no change file waits for any of {len(known)} tables.{since}{unknown}"
+    text = f"Fresh: no change waits for any of {len(known)} tables."
+    if quiet := [r["newest_change_s_ago"] for r in known if r["newest_change_s_ago"] is not None]:
+        text += (
+            f" The newest one in the lake was committed at the source {span(min(quiet))} ago: an idle source, not lag."
+        )
+    return text + unknown
 
 
 def clock(ms: float, width_s: float = 60) -> str:
@@ -128,9 +127,10 @@ def slowest_commit(commit: dict[str, Any]) -> str:
     if not steps:
         return NOTHING
     took, longest = max((end - begin, name) for name, begin, end, _ in steps)
+    files = f" in {many(commit['files'], 'file')}" if commit["files"] else ""
     return (
-        f"The slowest commit took {span(commit['latency_ms'][-2] / 1000)} (p99 of its {commit['changes']:,} changes in "
-        f"{many(commit['files'], 'file')}). The longest step, {span(took)}, is '{longest}'."
+        f"The slowest commit took {span(commit['latency_ms'][-2] / 1000)} (p99 of its {many(commit['changes'], 'change')}{files}). "
+        f"The longest step, {span(took)}, is '{longest}'."
     )
 
 
@@ -140,7 +140,7 @@ def hours(a: Analysis) -> str:
     if rows["hour"].nunique() < 2:
         return "All changes of this window are of one hour: there are no hours to compare."
     worst = rows.loc[rows["p95"].idxmax()]
-    return f"Worst was {worst['table']} in the hour from {clock(worst['hour'])}: p95 {span(worst['p95'])}."
+    return f"Worst was {worst['table']} in the {span(a.hour_s)} from {clock(worst['hour'])}: p95 {span(worst['p95'])}."
 
 
 def skew(a: Analysis) -> str:

@@ -110,7 +110,7 @@ def span(seconds: float) -> str:
 def tick(seconds: float) -> str:
     """Format a round duration: 0.5 s, 20 s, 5 min, 3 h, 12 days."""
     value, unit = _in_unit(seconds)
-    return f"{value:,.3g} {unit}" if seconds else "0"
+    return f"{float(f'{value:.3g}'):,g} {unit}" if seconds else "0"
 
 
 def _in_unit(seconds: float) -> tuple[float, str]:

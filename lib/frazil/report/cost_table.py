@@ -99,10 +99,15 @@ def _one_pass(model: Model, aim: Aim, setting: Setting, start_s: float) -> tuple
     """Return C, J / C, and p50 and p95 of jobs that make one pass each."""
     apart, tables = files_apart(model, setting), model.observed.tables
     job = cycle = start_s
-    for _ in range(50):  # a longer cycle means larger batches, which take longer
+    for _ in range(1000):  # a longer cycle means larger batches, which take longer
         each = model.batch(replace(setting, trigger_s=cycle))[0]
         job = start_s + tables * each / min(tables, max(model.parallel * setting.speed, 1.0))
-        cycle = (cycle + max(job, apart + aim.wait_s / 2)) / 2
+        needed = max(job, apart + aim.wait_s / 2)
+        if abs(needed - cycle) <= cycle / 10_000:
+            break
+        cycle = (cycle + needed) / 2
+    else:
+        job = cycle = DAY  # more arrives than can be processed
     window = max(job, aim.wait_s) if apart < job else aim.wait_s
     latency = model.latency(replace(setting, trigger_s=cycle), least_wait_s=start_s, window_s=window)
     return cycle, min(job / cycle, 1.0), latency

@@ -15,17 +15,17 @@ import json
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from datetime import UTC
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from frazil.dms.file_names import time_of_name
+from frazil.config.timestamps import clock
 
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
 
+    from frazil.dms.endpoint import DatePartition
     from frazil.dms.listing import DmsObject
 
 QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
@@ -90,16 +90,16 @@ def _quantiles(delays: list[tuple[float, int]]) -> list[int]:
     return [round(ordered[bisect_left(reached, share * reached[-1])][0] * 1000) for share in OF_FILES]
 
 
-def sketch(observed: dict[str, Any], picked_up: float, files: Sequence[DmsObject] = ()) -> str:
+def sketch(observed: dict[str, Any], picked_up: float, files: Sequence[DmsObject], named_by: DatePartition) -> str:
     """Return the sketch of one batch as JSON, about half a kilobyte: every kept snapshot's summary contains one.
 
     Call it as soon as the batch is read and collapsed: `read` is the time since pickup. `land` (file written → landed)
-    and `wait` (landed → picked up) are weighted by the files' bytes. Files of streams have no such times.
+    and `wait` (landed → picked up) are weighted by the files' bytes. Files of streams have no such times. The settings
+    `named_by` say in which time zone files are named.
     """
-    facts = {"v": 2, "n": observed["changes"], "picked_up": round(picked_up * 1000)}
-    facts["read"] = round((time.time() - picked_up) * 1000)
+    facts = {"picked_up": round(picked_up * 1000), "read": round((time.time() - picked_up) * 1000)}
     delays: dict[str, list[int]] = {name: json.loads(observed[name] or "[]") for name in ("age", "dms")}
-    timed = [(f.landed - time_of_name(f.name).replace(tzinfo=UTC).timestamp(), f) for f in files if f.landed]
+    timed = [(f.landed - named_by.written_s(f.name), f) for f in files if f.landed]
     delays["land"] = _quantiles([(late, max(f.size, 1)) for late, f in timed])
     delays["wait"] = _quantiles([(picked_up - f.landed, max(f.size, 1)) for _, f in timed])
     return json.dumps({**facts, **delays}, separators=(",", ":"))
@@ -130,7 +130,10 @@ def _points_sql() -> str:
 
 
 class Analysis:
-    """The commits of a window (`ledger.commits`), split into `slices` of time; returned frames are small pandas DataFrames."""
+    """The commits of a window (`ledger.commits`), split into `slices` of time; returned frames are small pandas DataFrames.
+
+    A slice has `width_s` seconds. What is called an hour has `hour_s`, which is more in a window of many days.
+    """
 
     def __init__(self, commits: DataFrame):
         from pyspark.sql import functions as F
@@ -142,11 +145,12 @@ class Analysis:
         self.count, self.changes, self.first_ms, self.last_ms = count, changes or 0, first or 0, last or 0
         span = (self.last_ms - self.first_ms) / 1000
         self.width_s = next((w for w in WIDTHS_S if span / w <= SLICES), WIDTHS_S[-1])
+        self.hour_s = max(self.width_s, 3600)
         self.histogram = self._histogram().cache()
 
     def _histogram(self) -> DataFrame:
         """Return the weight (in thousandths of a change) of each table, slice, stage and latency rounded to 2 %."""
-        width, hour = self.width_s * 1000, max(self.width_s, 3600) * 1000
+        width, hour = self.width_s * 1000, self.hour_s * 1000
         exploded = self.commits.selectExpr(
             "table",
             f"committed_ms div {width} * {width} slice",
@@ -162,7 +166,7 @@ class Analysis:
             "stage",
             f"{seconds} seconds",
             "ms / 1000 exact",
-            "cast(ceil(changes * share * 1000) as bigint) weight",
+            "cast(round(changes * share * 1000) as bigint) weight",
         )
         grouped = weighted.groupBy("table", "slice", "hour", "stage", "seconds")
         return grouped.agg({"weight": "sum", "exact": "max"}).selectExpr(
@@ -180,10 +184,10 @@ class Analysis:
                 from {{rows}} group by grouping sets ((stage), (table, stage), (slice, stage), (table, hour, stage))""",
             rows=self.histogram,
         )
-        points = [
-            f"least(p[{i}], max) p{100 * q:g}" for i, q in enumerate(LEVELS)
-        ]  # rounding must not exceed the maximum
-        return frame(rows.selectExpr("by", "table", "slice", "hour", "stage", "changes", "mean", "max", *points))
+        # Rounding must not exceed the maximum.
+        points = [f"least(p[{i}], max) p{100 * q:g}" for i, q in enumerate(LEVELS)]
+        mean = "least(mean, max) mean"
+        return frame(rows.selectExpr("by", "table", "slice", "hour", "stage", "changes", mean, "max", *points))
 
     def percentiles(self, *by: str) -> pd.DataFrame:
         """Return changes, mean, max and p10 … p99 (`LEVELS`) in seconds by `table`, `slice`, or `table` and `hour`, and by `stage`.
@@ -235,10 +239,9 @@ class Analysis:
         """Return the newest commits, one row each, newest first, with seconds of the total latency."""
         at = {"p50": P50, "p95": QUANTILES.index(0.95), "p99": P99, "max": -1}
         return [
-            {"committed": r.at, "table": r.table, "changes": r.changes, "files": r.files,
+            {"committed": clock(r.committed_ms)[:19], "table": r.table, "changes": r.changes, "files": r.files,
              **{n: round(r.latency_ms[i] / 1000, 2) if r.latency_ms else None for n, i in at.items()}}
-            for r in self.commits.selectExpr("*", "date_format(timestamp_millis(committed_ms), 'yyyy-MM-dd HH:mm:ss') at")
-            .orderBy("committed_ms", ascending=False).limit(count).collect()
+            for r in self.commits.orderBy("committed_ms", ascending=False).limit(count).collect()
         ]  # fmt: skip
 
     @cached_property

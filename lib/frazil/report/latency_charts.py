@@ -96,7 +96,8 @@ def ecdf(a: Analysis) -> Figure | None:
 
     def curve(of):
         ordered = of.groupby("seconds")["weight"].sum().sort_index()
-        return ordered.index.to_numpy(), (ordered.cumsum() / ordered.sum() * 100).to_numpy()
+        reached = ordered.cumsum() / ordered.sum() * 100
+        return [ordered.index[0], *ordered.index], [0, *reached]  # it rises from 0, also if there is one latency alone
 
     slowest = a.percentiles("table").nlargest(SLOWEST, "p95")["table"].tolist()
     for table, of in rows.groupby("table") if rows["table"].nunique() <= 12 else ():
@@ -123,7 +124,7 @@ def ecdf(a: Analysis) -> Figure | None:
 
 @styled
 def tables_by_hour(a: Analysis) -> Figure | None:
-    """Draw the p95 of each table in each hour as a coloured square with its number; None below two hours."""
+    """Draw the p95 of each table in each hour (`hour_s`) as a coloured square with its number; None below two hours."""
     import numpy as np
     from matplotlib.colors import LogNorm
 
@@ -132,9 +133,9 @@ def tables_by_hour(a: Analysis) -> Figure | None:
         return None
     worst = rows.groupby("table")["p95"].max().sort_values(ascending=False).index[:25]
     grid = rows.pivot(index="table", columns="hour", values="p95").reindex(worst)
-    step = int(max(a.width_s, 3600) * 1000)
+    step = a.hour_s * 1000
     grid = grid.reindex(columns=range(int(grid.columns.min()), int(grid.columns.max()) + step, step))
-    figure, axes = new_figure("p95 of each table, hour by hour (seconds)", height=1.2 + 0.34 * len(grid))
+    figure, axes = new_figure(f"p95 of each table, every {span(a.hour_s)} (seconds)", height=1.2 + 0.34 * len(grid))
     low, high = np.nanmin(grid.to_numpy()), np.nanmax(grid.to_numpy())
     heat = axes.imshow(grid, aspect="auto", cmap="YlOrRd", norm=LogNorm(max(low, 1e-3) * 0.7, max(high * 1.5, 2e-3)))
     for (y, x), value in np.ndenumerate(grid.to_numpy()) if grid.shape[1] <= 26 else ():

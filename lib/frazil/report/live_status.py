@@ -16,6 +16,8 @@ from frazil.report.render import render
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from frazil.results import TableResult
+
 
 def watched() -> bool:
     """Return whether somebody may be watching: in a kernel that a Jupyter server started, not in papermill's."""
@@ -121,15 +123,9 @@ class LiveStatus:
                     self.say(part)
 
 
-def status(
-    changes: int,
-    seconds: float,
-    commit_s: float,
-    pending: float | None = None,
-    lag_p50_s: float | None = None,
-    lag_p99_s: float | None = None,
-) -> str:
+def status(pass_: TableResult) -> str:
     """Return the status line of a table's newest pass: its rate, the latency and commit time of its last batch, and what is pending."""
-    latency = "latency unknown" if lag_p50_s is None else f"latency p50 {lag_p50_s:.1f} s, p99 {lag_p99_s:.1f} s"
-    left = "" if pending is None else f", {many(round(pending), 'file')} pending"
-    return f"{changes / max(seconds, 1e-3):,.0f} changes/s, {latency}, commit {commit_s:.2f} s{left}"
+    live, rate = pass_.live, pass_.counts["changes"] / max(pass_.seconds, 1e-3)
+    latency = "p50 {lag_p50_s:.1f} s, p99 {lag_p99_s:.1f} s".format_map(live) if "lag_p50_s" in live else "unknown"
+    left = f", {many(round(live['pending']), 'file')} pending" if "pending" in live else ""
+    return f"{rate:,.0f} changes/s, latency {latency}, commit {live['commit_s']:.2f} s{left}"

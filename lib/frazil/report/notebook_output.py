@@ -47,7 +47,7 @@ def _number(value: float, column: str, decimals: int) -> str:
         return span(value)
     if column.endswith("_share"):
         return f"{100 * value:.1f} %"
-    return f"{value:,.{decimals}f}"
+    return f"{Decimal(value):,.{decimals}f}"  # a float would round large integers
 
 
 def _is_number(value: Any) -> bool:
@@ -78,7 +78,9 @@ class Grid:
         """Return the texts of a column, its numbers with the same decimals."""
         values = [row.get(name, "") for row in self.rows]
         fractions = [
-            f"{v:.{self.MOST_DECIMALS}f}".rstrip("0").partition(".")[2] for v in values if isinstance(v, float)
+            f"{v:.{self.MOST_DECIMALS}f}".rstrip("0").partition(".")[2]
+            for v in values
+            if isinstance(v, float | Decimal)
         ]
         decimals = max(map(len, fractions), default=0)
         return [_number(v, name, decimals) if _is_number(v) else _shown(v) for v in values]
@@ -205,7 +207,7 @@ class Parameters:
 
 def _plain(value: Any) -> Any:
     """Return a number as its text: values of one column would get the same number of digits."""
-    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else value
+    return str(value).removesuffix(".0") if _is_number(value) else value
 
 
 def parameters(resolved: Resolved) -> Parameters:
@@ -318,8 +320,8 @@ def health(rows: Sequence[dict[str, Any]], *columns: str) -> Summary:
     parts = [f"{many(rows, 'table')} with {_sum(rows, 'rows'):,} rows in {files:,} files ({size:,.1f} MB)"]
     parts += [f"{many(care, 'table')} need{'s' * (care == 1)} maintenance"] if care else []
     parts += [f"{many(bad, 'table')} cannot be looked at"] if bad else []
-    pending = _sum(rows, "pending")
-    parts += [f"{many(pending, 'file')} pending"] if pending else []
+    late = sum(bool(row.get("pending")) for row in rows)  # of a stream, each table counts the messages of all
+    parts += [f"changes wait for {many(late, 'table')}"] if late else []
     return Summary(_worst(levels, GOOD), "; ".join(parts), rows, columns, levels)
 
 

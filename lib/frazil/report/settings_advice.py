@@ -24,7 +24,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.settings import LatencySettings
-from frazil.report.latency import LEVELS
+from frazil.report.latency import LEVELS, shares
 
 if TYPE_CHECKING:
     from frazil.dms.endpoint import Endpoint
@@ -62,7 +62,6 @@ class Observed:
     wait_s: float
     service_s: float
     spread: tuple[float, ...]
-    p50: float
     p95: float
     per_change_s: float = 0.0
 
@@ -105,7 +104,6 @@ def observed(a: Analysis, setting: Setting) -> Observed | None:
         wait["mean"],
         service["p50"],
         spread,
-        whole["p50"],
         whole["p95"],
         a.seconds_per_change,
     )
@@ -129,14 +127,16 @@ class Model:
     def batch(self, setting: Setting) -> tuple[float, float]:
         """Return R and B: the duration of a batch next to the others, and the time between two batches of a table."""
         load, w = self.at(setting), setting.speed
-        k, apart = load.tables, max(load.look_s, load.open_s + 1 / self.observed.transactions_s)
+        apart = max(load.look_s, load.open_s + 1 / self.observed.transactions_s)
         fixed = self.fixed_s * (FIXED + (1 - FIXED) / w)
-        r = fixed
-        for _ in range(200):
-            between = max(apart, r)
-            alone = fixed + self.per_change_s / w * load.changes_s * between
-            new = alone * (1 + (k - 1) / k * min(k * r / between, k) / (self.parallel * w))
-            r = min((r + new) / 2, DAY)  # a day: more arrives than can be processed, and the wait is endless
+        busy = self.per_change_s / w * load.changes_s  # seconds of work for the changes of a second
+        shared = (load.tables - 1) / (self.parallel * w)  # how much longer a batch takes while all tables have one
+        alone = fixed + busy * apart
+        r = alone / (1 - alone * shared / apart) if alone * shared < apart else DAY
+        if r > apart:  # one batch after the other: each applies what came during the one before
+            left = 1 - busy * (1 + shared)
+            r = fixed * (1 + shared) / left if left > 0 else DAY
+        r = min(r, DAY)  # a day: more arrives than can be processed, and the wait is endless
         return r, max(apart, r)
 
     def look_window(self, setting: Setting, r: float) -> float:
@@ -159,11 +159,10 @@ class Model:
         first = 1 / (1 + rate * d)
         w1, p1 = np.append(even * d, d), np.append(np.full(40, (1 - first) / 40), first)
         w2 = least_wait_s + even * (self.look_window(setting, r) if window_s is None else window_s)
-        shares = np.diff([0, *((x + y) / 2 for x, y in zip(LEVELS, LEVELS[1:], strict=False)), 1])
         # If files come sooner than the settings say, δ is negative; a wait is never below zero.
         w1, w2 = np.maximum(w1 + self.delta, 0), np.maximum(w2 + self.epsilon, 0)
         total = w1[:, None, None] + w2[None, :, None] + (r * np.array(self.observed.spread))[None, None, :]
-        weight = p1[:, None, None] * np.full(40, 1 / 40)[None, :, None] * shares[None, None, :]
+        weight = p1[:, None, None] * np.full(40, 1 / 40)[None, :, None] * np.array(shares(LEVELS))[None, None, :]
         order = np.argsort(total, axis=None)
         reached = np.cumsum(weight.ravel()[order])
         at = np.searchsorted(reached, [0.5, 0.95])
@@ -180,12 +179,8 @@ class Model:
         k = self.observed.tables
         run_s = price("start_s") + k * r / min(k, max(self.parallel, 1.0))
         share = min(1.0, run_s / setting.trigger_s) if setting.trigger_s > 2 * price("start_s") else 1.0
-        worker = (
-            (price("worker_vcpu") * price("vcpu_hour") + price("worker_gb") * price("gb_hour"))
-            * setting.speed
-            * 24
-            * share
-        )
+        hour = price("worker_vcpu") * price("vcpu_hour") + price("worker_gb") * price("gb_hour")
+        worker = 24 * share * setting.speed * hour
         files = k * DAY / (self.at(setting).open_s + 1 / self.observed.transactions_s)
         looks = k * DAY / max(setting.trigger_s, r, 1.0)
         commits = k * DAY / between
@@ -215,11 +210,8 @@ class Advice:
 
     def __init__(self, a: Analysis, s: LatencySettings, endpoint: Endpoint, parallel: float = 2.0):
         self.settings, self.model = s, None
-        now = (
-            observed(a, Setting(endpoint.max_batch_interval_s, endpoint.min_file_kb, s.trigger_s or 0.0))
-            if a.count >= FEWEST
-            else None
-        )
+        setting = Setting(endpoint.max_batch_interval_s, endpoint.min_file_kb, s.trigger_s or 0.0)
+        now = observed(a, setting) if a.count >= FEWEST else None
         if now is None:
             return
         if s.trigger_s is None:
