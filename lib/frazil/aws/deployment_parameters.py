@@ -117,11 +117,12 @@ class Deployment:
             "ArtifactBucket": self.artifacts.bucket, "ArtifactPrefix": self.artifacts.prefix,
             "CatalogArns": ",".join(self._catalog(account, partition)), "ReplicationTaskArn": s.replication_task,
             "SourceSecretArn": s.source_secret, "Engine": s.engine, "ApplicationId": s.application, "ClusterId": s.cluster,
-            "ClusterRole": cluster_role, "Release": s.release or engines.RELEASES[s.engine],
+            "ClusterRole": cluster_role, "Release": s.release or engines.RELEASES[s.engine], "MaxVcpu": str(s.max_vcpu),
             "FullLoadWorkers": str(s.full_load_workers), "ChangesWorkers": str(s.changes_workers), "JobFile": archives["job"],
             "PackagesArchive": archives["driver"], "WorkbookArchive": archives["workbook"],
             "SparkShared": engines.spark_options(s.engine, archives),
             "SparkFullLoad": s.full_load_spark, "SparkChanges": s.changes_spark, "WaitSeconds": str(s.wait_s),
+            "KeepRunning": "ENABLED" if s.keep_running else "DISABLED",
             "AlarmTopicArn": s.alarm_topic,
         }  # fmt: skip
 

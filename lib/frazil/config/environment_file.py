@@ -26,8 +26,6 @@ RETIRED = {
     ("maintenance", "quarantine_days"): "rows stay for 30 days, or for daily_tags if that is longer",
     ("operate", "timeout_s"): "frazil run --timeout SECONDS stops a run",
     ("operate", "table_max_lag_s"): "max_lag_s is the limit of all tables",
-    ("aws", "max_vcpu"): "spark.dynamicAllocation.maxExecutors in full_load_spark and changes_spark limits the vCPUs",
-    ("aws", "keep_running"): "the pipeline is started every hour if it does not run",
     (
         "maintenance",
         "z_order",

@@ -389,6 +389,7 @@ class AwsSettings(Settings):
     )
     full_load_workers: int = parameter(4, "Number of Glue workers (G.1X: 4 vCPUs, 16 GB) for the full load.", least=2)
     changes_workers: int = parameter(2, "Number of Glue workers (G.1X) for setup and changes.", least=2)
+    max_vcpu: int = parameter(32, "Maximum number of vCPUs that a new application may use at the same time.", least=4)
     full_load_spark: str = parameter(
         "--conf spark.driver.cores=4 --conf spark.driver.memory=14g --conf spark.executor.cores=4 "
         "--conf spark.executor.memory=14g --conf spark.dynamicAllocation.maxExecutors=3",
@@ -400,6 +401,7 @@ class AwsSettings(Settings):
         "Options of spark-submit for setup and changes.",
     )
     wait_s: int = parameter(30, "Seconds between two looks at the queue.", least=5)
+    keep_running: bool = parameter(True, "Start the pipeline every hour if it does not run.")
     alarm_topic: str = parameter("", "ARN of an SNS topic that hears of failed executions; empty: none.")
     source_secret: str = parameter(
         "", "ARN of the secret with the source database's login, which jobs may read; empty: none."
