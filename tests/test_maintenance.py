@@ -1,10 +1,12 @@
 """Maintenance during ingestion: no row changes, deletes that arrive during a rewrite are carried over, the ledger is exact."""
 
 import json
+import os
 import re
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from frazil.lake.data_file_writer import DataFileWriter
 from frazil.lake.kept_snapshots import KeptSnapshot, KeptSnapshots, read_kept_snapshots
 from frazil.lake.maintenance_plan import health, states_to_tag
 from helpers import FILE1, FILE2, FILE3, D, I, U
+from lake_reader import metadata_of
 
 pytestmark = pytest.mark.spark
 S = MaintenanceSettings()
@@ -46,8 +49,8 @@ def table(request, world):
     return world
 
 
-def files(world) -> int:
-    return world.spark.sql(f"select * from {world.name('t')}.files where content = 0").count()
+def files(world, table="t") -> int:
+    return world.spark.sql(f"select * from {world.name(table)}.files where content = 0").count()
 
 
 def meanwhile(monkeypatch, *steps):
@@ -447,6 +450,62 @@ def test_a_plan_says_what_why_and_at_what_cost_and_orphans_are_three_days_old(wo
     with pytest.raises(ParameterError):
         maintenance_plan.plan(h, MaintenanceSettings(orphan_days=1.0))
     assert maintenance_actions.orphan_files(world.spark, world.name("t"), MaintenanceSettings(orphan_days=3.0)) == []
+
+
+def test_maintenance_leaves_a_table_that_was_rolled_back_so_that_its_history_still_shows_it(world):
+    world.table("t").load("t", (1, "a")).loaded()
+    before = world.head("t")
+    world.changes("t", I(2, "b"), name=FILE1).merged()
+    world.call("rollback_to_snapshot", "t", f", snapshot_id => {before}")
+    world.spark.sql(f"insert into {world.name('t')} values (9, 'theirs')")
+    everything = {"keep_hours": 0.0, "min_snapshots": 1, "hourly_tags": 0, "max_small_files": 0}
+    (done,) = flow.run(world.book(MaintenanceSettings, dry_run=False, **everything))
+    assert "was rolled back" in done.note
+    world.changes("t", I(3, "c"), name=FILE2)
+    assert "was rolled back" in world.merge()["t"].note
+    assert world.rows("t") == [(1, "a"), (9, "theirs")]
+
+
+def test_orphan_removal_leaves_tables_whose_files_others_use_or_lie_in_its_folder(world):
+    world.table("outer").table("inner").table("shared")
+    world.specs["inner"]["target"] = f"{world.space}.outer.inner"
+    world.table_file("inner")
+    world.load("outer", (1, "a")).load("inner", (1, "i")).load("shared", (1, "s")).loaded()
+    world.spark.sql(f"ALTER TABLE {world.name('shared')} SET TBLPROPERTIES ('gc.enabled' = 'false')")
+    ten_days_ago = time.time() - 10 * 86_400
+    for file in Path(world.catalog_options["warehouse"], world.space).rglob("*"):
+        os.utime(file, (ten_days_ago, ten_days_ago))
+    book = world.book(MaintenanceSettings, dry_run=False, orphan_days=3.0, keep_hours=0.0, min_snapshots=1)
+    refused = {r["table"]: r["action"] for r in flow.plan(book) if r["action"].startswith("cannot")}
+    done = {r.table: r for r in flow.run(book)}
+    for table, why in (("public.outer", "a namespace has the same name"), ("public.shared", "gc.enabled is false")):
+        assert why in refused[table] and why in done[table].note
+    assert done["public.inner"].status == "maintained"
+    assert world.spark.table(f"{world.name('outer')}.inner").collect() == [(1, "i")]
+    assert world.rows("shared") == [(1, "s")]
+
+
+def test_a_table_without_a_column_of_sort_by_is_named_and_others_are_sorted(world):
+    for table in ("t", "u"):
+        world.table(table, "id INT8", f"{table} WSTRING(9)").load(table, (1, "a"))
+    world.loaded()
+    world.changes("t", I(2, "b")).changes("u", I(2, "b")).merged()
+    book = world.book(MaintenanceSettings, dry_run=False, sort_by=["u"], max_small_files=0)
+    t, u = flow.run(book)
+    assert f"sort_by names u, which {world.name('t')} does not have" in t.note
+    assert u.status == "maintained" and files(world, "u") == 1
+
+
+def test_damaged_metadata_of_a_table_are_named_at_once_and_the_plan_of_others_goes_on(world):
+    world.table("t").table("u").load("t", (1, "a")).load("u", (1, "b")).loaded()
+    file = Path(metadata_of(world.catalog_options, f"{world.space}.t").removeprefix("file:"))
+    file.write_text("{")
+    book = world.book(MaintenanceSettings, max_small_files=0, hourly_tags=0)
+    world.spark.sql(f"insert into {world.name('u')} values (2, 'c')")
+    for rows in (flow.health(book), flow.plan(book)):
+        t, u = rows
+        assert t["action"].startswith("cannot") and file.name in t["action"]
+        assert u["table"] == "public.u" and not u.get("action", "").startswith("cannot")
 
 
 AUTOGROUP = Path("/proc/self/autogroup")

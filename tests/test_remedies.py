@@ -483,6 +483,8 @@ ELSEWHERE = {
     "tables: and its spec differ": "the spec is corrected; see test_adopt",
     "tables: was written to while it was checked": "the other pipeline is stopped; see test_adopt",
     "tables: carries no position": "as `foreign`",
+    "maintenance_actions: a namespace has the same name": "a parameter that a person typed; see test_maintenance",
+    "maintenance_actions: gc.enabled is false": "a parameter that a person typed; see test_maintenance",
     "tables: has several rows of one key": "the key is corrected; see test_adopt",
     "ledger: none of the tables exists": "as `dropped`",
     "position: the load files are not those": "see test_commit",

@@ -52,6 +52,7 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
     rows, ended = [], _ended(book)
     for spec in book.specs.values():
         try:
+            book.require_readable(spec)
             for a in _actions(book, spec, ended):
                 row = {"table": spec.source, **asdict(a)}
                 if a.action == "compact":

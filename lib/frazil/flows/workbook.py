@@ -343,7 +343,7 @@ class Workbook:
         rows = []
         for spec in self.specs.values():
             try:
-                spec.require_sound()
+                self.require_readable(spec)
                 rows.append({"table": spec.source, **look(spec)})
             except FrazilError as e:
                 rows.append({"table": spec.source, "action": f"cannot: {e.problem}; {e.cure}"})
@@ -354,6 +354,13 @@ class Workbook:
         spec.require_sound()
         if spec.source in self.stopped:
             raise self.stopped[spec.source]
+
+    def require_readable(self, spec: TableSpec) -> None:
+        """Raise what `require_way` does, or StorageError for damaged metadata, which Iceberg would try to read for minutes."""
+        self.require_way(spec)
+        if spec.source not in self._readable:
+            require_metadata(self.settings, spec.target)
+            self._readable.add(spec.source)
 
     def on_commit(self, spec: TableSpec) -> None:
         """Do nothing after a commit to a table; `flows.served` replaces this while warehouses are to be refreshed."""
@@ -374,10 +381,7 @@ class Workbook:
         self.at_work.add(spec.source)
         try:
             self.take_thread(spec)
-            self.require_way(spec)
-            if spec.source not in self._readable:
-                require_metadata(self.settings, spec.target)
-                self._readable.add(spec.source)
+            self.require_readable(spec)
             result = commit_retry.steady(lambda: work(spec))  # each step first checks what is done
         except PausedError as e:
             result = TableResult(spec.source, "paused", e.note)

@@ -20,7 +20,7 @@ from itertools import takewhile
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.settings import MaintenanceSettings
+from frazil.config.settings import MaintenanceSettings, ParameterError
 from frazil.config.spark_session import is_local, job_properties, low_priority, missing_python
 from frazil.config.sql import identifier, literal
 from frazil.lake import jvm, jvm_data_files, jvm_maintenance
@@ -146,6 +146,11 @@ def compact(
     """
     remove_abandoned_branches(spark, name)  # a dead batch must not delay compaction
     table, began, job = jvm.load_table(spark, name), time.monotonic(), Job(spark, name, s, run)
+    if lacking := [column for column in s.sort_by if table.schema().findField(column) is None]:
+        raise ParameterError(
+            f"sort_by names {', '.join(lacking)}, which {name} does not have",
+            "name columns that all tables of the run have; the parameter tables limits a run to some tables",
+        )
     planned = file_groups(spark, table, s)
     if planned and (why := jvm_data_files.why_by_iceberg(spark, table)):
         say(f"{name}: Iceberg's rewrite_data_files compacts it, as {why}")

@@ -172,6 +172,11 @@ def remove_files(table: JavaTable, files: list[Any]) -> None:
         table.io().deleteFile(file.location())
 
 
+def may_delete(table: JavaTable) -> bool:
+    """Return whether Iceberg may delete files of a table: not if others use them too, as after the procedure `snapshot`."""
+    return table.properties().get("gc.enabled") != "false"
+
+
 def _expire(table: JavaTable, keep_hours: float, keep_at_least: int) -> JavaTable:
     """Build the expiry: by age, but never the newest `keep_at_least`. Iceberg keeps what a tag or a branch needs."""
     older_than = round((time.time() - keep_hours * 3600) * 1000)
@@ -180,7 +185,8 @@ def _expire(table: JavaTable, keep_hours: float, keep_at_least: int) -> JavaTabl
 
 def expirable(table: JavaTable, keep_hours: float, keep_at_least: int) -> list[JavaSnapshot]:
     """Return the snapshots that an expiry would remove, oldest first (`apply()` only computes)."""
-    found = _expire(table, keep_hours, keep_at_least).apply() if table.snapshots().size() else ()
+    may_expire = table.snapshots().size() and may_delete(table)
+    found = _expire(table, keep_hours, keep_at_least).apply() if may_expire else ()
     return sorted(found, key=lambda snapshot: snapshot.timestampMillis())
 
 

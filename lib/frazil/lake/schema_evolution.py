@@ -10,6 +10,7 @@ import json
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
 from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
@@ -175,7 +176,7 @@ def steps_to(
         kind, kept = _retyped(f, c, spec, promotes, table.masked)
         if kind == "beside":
             steps += [
-                SchemaChange("rename", f.name, (_name_of_old_column(c.name, f.type),)),
+                SchemaChange("rename", f.name, (_free_name(_name_of_old_column(c.name, f.type), {*have, *wanted}),)),
                 SchemaChange("add", c.name, (lake_type(c), c.comment, after)),
             ]
         elif kind == "widen":
@@ -234,9 +235,16 @@ def _name_of_old_column(name: str, kind: str) -> str:
     return f"{name}_{re.sub(r'[^a-z0-9]+', '_', kind).strip('_')}"
 
 
+def _free_name(name: str, taken: Collection[str]) -> str:
+    """Return a name, with a number if it is taken: a column may get its former type again."""
+    there = {other.lower() for other in taken}
+    return next(n for n in chain([name], (f"{name}_{i}" for i in count(2))) if n.lower() not in there)
+
+
 def _gone(f: Field, table: TableColumns, spec: TableSpec) -> SchemaChange:
     """Return the step for a column of the lake that the spec does not list."""
-    renamed = any(f.name == _name_of_old_column(c.name, f.type) for c in spec.columns)
+    olds = "|".join(re.escape(_name_of_old_column(c.name, f.type)) for c in spec.columns)
+    renamed = re.fullmatch(rf"({olds})(_\d+)?", f.name)
     if renamed or f.name in table.auto_columns or spec.changes.gone == "keep":
         return SchemaChange("keep", f.name)
     if spec.changes.gone != "drop":

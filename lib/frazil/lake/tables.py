@@ -78,6 +78,8 @@ def create_table(
         comment = f"COMMENT {literal(spec.comment)}" if spec.comment else ""
         parts = f"PARTITIONED BY ({', '.join(spec.partition)})" if spec.partition else ""
         spark.sql(f"CREATE TABLE {name} ({columns}) USING iceberg {parts} {comment} TBLPROPERTIES ({listed})")
+    table = jvm.load_table(spark, name)
+    if table.currentSnapshot() is None and FORM in table.properties():  # also after a kill
         if order := " ".join(
             [
                 *(["DISTRIBUTED BY PARTITION"] if spec.partition else []),
@@ -87,8 +89,7 @@ def create_table(
             spark.sql(f"ALTER TABLE {name} WRITE {order}")
         if spec.key and not any(spec.column(k).dms_type in ("REAL4", "REAL8") for k in spec.key):
             spark.sql(f"ALTER TABLE {name} SET IDENTIFIER FIELDS {', '.join(identifier(k) for k in spec.key)}")
-    table = jvm.load_table(spark, name)
-    if table.currentSnapshot() is None:
+        table.refresh()
         jvm_schema.ascii_partitions(spark, table)
         first = (position or Position()).to_json
         masked = [i for n, i in jvm_schema.ids(spark, table).items() if n in spec.names and spec.column(n).mask]
@@ -294,14 +295,7 @@ def read_table_state(spark: SparkSession, name: str, checked: bool = True) -> Ta
     table = load(spark, name)
     if checked:
         require_table_in_past(table, name)
-    stored = table.properties().get(POSITION)
-    if stored is None:
-        require_position(table, name)
-        raise TableError(
-            f"{name} carries no position",
-            "run 00_setup first; a table of another pipeline is taken over by frazil adopt",
-        )
-    position, stamp = read_position(table, name, stored)
+    stored, position, stamp = _stored_position(table, name)
     if checked:
         since, again = require_not_rolled_back(table, name, stamp), RELOAD if position.stream else REPLAY
         require_own_columns(spark, table, name, again)
@@ -328,10 +322,24 @@ def read_table_state(spark: SparkSession, name: str, checked: bool = True) -> Ta
     )
 
 
+def _stored_position(table: jvm.JavaTable, name: str) -> tuple[str, Position, dict[str, int]]:
+    """Return the text of a table's position, the position and its stamp."""
+    stored = table.properties().get(POSITION)
+    if stored is None:
+        require_position(table, name)
+        raise TableError(
+            f"{name} carries no position",
+            "run 00_setup first; a table of another pipeline is taken over by frazil adopt",
+        )
+    return stored, *read_position(table, name, stored)
+
+
 def require_sound(spark: SparkSession, name: str) -> None:
-    """Raise the errors of `read_table_state` about a table's columns and times, for work that needs no position; keys are not read."""
+    """Raise the errors of `read_table_state`, but do not read keys: for maintenance, which may expire what shows a rollback."""
     table = load(spark, name)
     require_table_in_past(table, name)
+    *_, stamp = _stored_position(table, name)
+    require_not_rolled_back(table, name, stamp)
     require_own_columns(spark, table, name)
 
 
