@@ -15,7 +15,7 @@ from frazil.config.settings import FullLoadSettings, MaintenanceSettings, Operat
 from frazil.config.spark_session import SessionError
 from frazil.flows import lag, maintenance
 from frazil.flows.plan import plan
-from frazil.lake.table_checks import ClockError
+from frazil.lake.clocks import ClockError
 from frazil.report import runs
 from helpers import FILE2, FILE3, I, U
 from lake_reader import duckdb_rows, lake_rows, metadata_of

@@ -16,7 +16,7 @@ import pytest
 from frazil.config.settings import LatencySettings, MaintenanceSettings, ParameterError
 from frazil.flows import cdc, ledger
 from frazil.flows import maintenance as flow
-from frazil.lake import commit, compaction, jvm, jvm_maintenance, maintenance_actions, maintenance_plan
+from frazil.lake import commit, compaction, jvm, jvm_maintenance, maintenance_actions, maintenance_plan, snapshot_expiry
 from frazil.lake.data_file_writer import DataFileWriter
 from frazil.lake.kept_snapshots import KeptSnapshot, KeptSnapshots, read_kept_snapshots
 from frazil.lake.maintenance_plan import health, states_to_tag
@@ -344,7 +344,7 @@ def test_expiry_keeps_a_puffin_file_of_which_one_deletion_vector_is_live(world, 
         world.changes("t", *some, name=name).merged(lane=lane)
     live = {r.file_path for r in world.spark.sql(f"select file_path from {world.name('t')}.files").collect()}
     assert len(live) < len(world.spark.sql(f"select 1 from {world.name('t')}.files").collect())  # one is shared
-    assert jvm_maintenance.expire_snapshots(world.iceberg("t"), 0.0, 1) == len(changes) + 2
+    assert snapshot_expiry.expire_snapshots(world.iceberg("t"), 0.0, 1) == len(changes) + 2
     news = {1, 101, 102, 103, 104, 301}
     assert sorted(world.rows("t")) == [(i, "new" if i in news else "old") for i in range(400)]
     data = Path(world.iceberg("t").location().removeprefix("file:")) / "data"
@@ -371,7 +371,7 @@ def test_tags_keep_the_last_state_of_full_hours_and_survive_expiry(world):
     assert states_to_tag(read_kept_snapshots(world.spark, world.name("t")), s) == []  # this hour is not over
     load = next(iter(world.history("t"))).parentId()
     jvm.tag(world.spark, world.name("t"), [("hour_20260101T10", load, 3_600_000)])
-    jvm_maintenance.expire_snapshots(world.iceberg("t"), 0.0, 1)
+    snapshot_expiry.expire_snapshots(world.iceberg("t"), 0.0, 1)
     kept = world.spark.sql(f"select v from {world.name('t')} version as of 'hour_20260101T10'").collect()
     assert [r.v for r in kept] == ["a"]
 

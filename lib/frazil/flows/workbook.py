@@ -36,10 +36,10 @@ from frazil.dms.stream_source import Stream, StreamError
 from frazil.errors import FrazilError, SafeFormatter, many, nearest, safe
 from frazil.flows.interrupts import StoppedError, stop_requests
 from frazil.lake import commit_retry, jvm
+from frazil.lake.clocks import require_right_clock
 from frazil.lake.jvm_executors import watch_executors
 from frazil.lake.jvm_process import require_alive, watch
 from frazil.lake.storage_errors import require_metadata, storage_error_explained
-from frazil.lake.table_checks import require_right_clock
 from frazil.lake.table_pause import PausedError
 from frazil.report.live_status import heartbeat
 from frazil.results import TableResult

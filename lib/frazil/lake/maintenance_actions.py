@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from frazil.config.settings import MaintenanceSettings
 from frazil.config.sql import literal
-from frazil.lake import jvm, jvm_maintenance
+from frazil.lake import jvm, jvm_maintenance, snapshot_expiry
 from frazil.lake.commit_retry import is_known_failure, until_committed
 from frazil.lake.compaction import compact
 from frazil.lake.kept_snapshots import read_kept_snapshots
@@ -37,7 +37,7 @@ def execute(
     if action == "remove orphan files":
         return {"orphan_files": len(orphan_files(spark, name, s, dry_run=False))}
     return {
-        "expired_snapshots": jvm_maintenance.expire_snapshots(
+        "expired_snapshots": snapshot_expiry.expire_snapshots(
             jvm.load_table(spark, name), s.keep_hours, s.min_snapshots
         )
     }
@@ -71,7 +71,7 @@ def orphan_files(spark: SparkSession, name: str, s: MaintenanceSettings, dry_run
             f"{name}: a namespace has the same name, so files of its tables would count as orphan files of this one",
             "nothing was removed: set orphan_days to 0, or move the namespace's tables to another one and drop it",
         )
-    if not jvm_maintenance.may_delete(jvm.load_table(spark, name)):
+    if not snapshot_expiry.may_delete(jvm.load_table(spark, name)):
         raise TableError(
             f"{name}: gc.enabled is false, as other tables may use its files",
             "nothing was removed: set orphan_days to 0, or gc.enabled to true if no other table uses them",

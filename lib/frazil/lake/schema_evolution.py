@@ -18,7 +18,7 @@ from frazil.config.spec import Column, TableSpec
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_schema
 from frazil.lake.jvm_schema import Field
-from frazil.lake.table_checks import COLUMNS, moved_columns, to_record
+from frazil.lake.other_writers import COLUMNS, moved_columns, to_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

@@ -20,17 +20,10 @@ from frazil.dms.applied_files import AppliedFiles
 from frazil.dms.position import POSITION, Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_schema, stored_applied_files
+from frazil.lake.clocks import require_table_in_past
 from frazil.lake.jvm import TAG
+from frazil.lake.other_writers import COLUMNS, RELOAD, REPLAY, require_own_columns, require_unique_keys, to_record
 from frazil.lake.stored_position import read_position, require_position
-from frazil.lake.table_checks import (
-    COLUMNS,
-    RELOAD,
-    REPLAY,
-    require_own_columns,
-    require_table_in_past,
-    require_unique_keys,
-    to_record,
-)
 from frazil.lake.table_pause import PAUSED, paused_error
 
 if TYPE_CHECKING:
@@ -267,7 +260,7 @@ class TableState:
     parquet: bool = True
     """Whether its new data files are Parquet."""
     columns: str | None = None
-    """The recorded field ids of its columns (`table_checks.COLUMNS`)."""
+    """The recorded field ids of its columns (`other_writers.COLUMNS`)."""
     record: AppliedFiles = field(default_factory=AppliedFiles, compare=False)
     """The files that the table has applied."""
     paused: str = ""

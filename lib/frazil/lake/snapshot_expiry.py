@@ -1,0 +1,46 @@
+"""The expiry of snapshots: which ones an expiry would remove, and the expiry with the files that only they need."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from frazil.lake.jvm import JavaSnapshot, JavaTable
+
+
+def may_delete(table: JavaTable) -> bool:
+    """Return whether Iceberg may delete files of a table: not if others use them too, as after the procedure `snapshot`."""
+    return table.properties().get("gc.enabled") != "false"
+
+
+def _expire(table: JavaTable, keep_hours: float, keep_at_least: int) -> JavaTable:
+    """Build the expiry: by age, but never the newest `keep_at_least`. Iceberg keeps what a tag or a branch needs."""
+    older_than = round((time.time() - keep_hours * 3600) * 1000)
+    return table.expireSnapshots().expireOlderThan(older_than).retainLast(keep_at_least)
+
+
+def expirable(table: JavaTable, keep_hours: float, keep_at_least: int) -> list[JavaSnapshot]:
+    """Return the snapshots that an expiry would remove, oldest first (`apply()` only computes)."""
+    may_expire = table.snapshots().size() and may_delete(table)
+    found = _expire(table, keep_hours, keep_at_least).apply() if may_expire else ()
+    return sorted(found, key=lambda snapshot: snapshot.timestampMillis())
+
+
+def expire_snapshots(table: JavaTable, keep_hours: float, keep_at_least: int) -> int:
+    """Expire snapshots on the driver, with the files that only they need, and return how many were removed.
+
+    If history is linear, Iceberg deletes each file that an expired snapshot removed. It deletes even a Puffin file of
+    which only one deletion vector was replaced while others are live (`IncrementalFileCleanup`, apache/iceberg#17456).
+    An expiry that names a snapshot compares reachable files instead, path by path. So one is named; if none expires, no
+    file is deleted.
+    """
+    before = table.snapshots().size()
+    expiry = _expire(table, keep_hours, keep_at_least)
+    gone = expiry.apply()
+    if gone.isEmpty():
+        expiry.cleanExpiredFiles(False).commit()  # tags may have expired anyway
+    else:
+        expiry.expireSnapshotId(gone.get(0).snapshotId()).commit()
+    table.refresh()
+    return before - table.snapshots().size()
