@@ -67,8 +67,7 @@ def ever(spark: SparkSession, table: JavaTable) -> dict[int, list[Field]]:
 
 def ids(spark: SparkSession, table: JavaTable) -> dict[str, int]:
     """Return the field id of each present column."""
-    columns = json.loads(package(spark, "org.apache.iceberg").SchemaParser.toJson(table.schema()))["fields"]
-    return {c["name"]: c["id"] for c in columns}
+    return {f.name: f.id for f in fields(spark, table)}
 
 
 def laid_out_by(spark: SparkSession, table: JavaTable) -> set[int]:
