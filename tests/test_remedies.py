@@ -480,6 +480,7 @@ ELSEWHERE = {
     "schema_evolution: columns of a table without key changed": "whole rows are compared, so the table is loaded again",
     "table_history: has no snapshot": "as `dropped`",
     "tables: carries a position already": "nothing has to be done",
+    "tables: the column of its partition field": "the rows are copied to another table; see test_adopt",
     "tables: and its spec differ": "the spec is corrected; see test_adopt",
     "tables: was written to while it was checked": "the other pipeline is stopped; see test_adopt",
     "tables: carries no position": "as `foreign`",

@@ -67,7 +67,8 @@ def ever(spark: SparkSession, table: JavaTable) -> dict[int, list[Field]]:
 
 def ids(spark: SparkSession, table: JavaTable) -> dict[str, int]:
     """Return the field id of each present column."""
-    return {f.name: f.id for f in fields(spark, table)}
+    columns = json.loads(package(spark, "org.apache.iceberg").SchemaParser.toJson(table.schema()))["fields"]
+    return {c["name"]: c["id"] for c in columns}
 
 
 def laid_out_by(spark: SparkSession, table: JavaTable) -> set[int]:
@@ -95,6 +96,12 @@ def odd_partitions(spark: SparkSession, table: JavaTable) -> list[str]:
     """Return the names of partition fields with non-ASCII characters."""
     spec = json.loads(package(spark, "org.apache.iceberg").PartitionSpecParser.toJson(table.spec()))
     return [f["name"] for f in spec["fields"] if not f["name"].isascii()]
+
+
+def lost_partitions(spark: SparkSession, table: JavaTable) -> list[str]:
+    """Return the names of partition fields of format v1 whose source column was dropped."""
+    spec = json.loads(package(spark, "org.apache.iceberg").PartitionSpecParser.toJson(table.spec()))
+    return [f["name"] for f in spec["fields"] if f["source-id"] not in ids(spark, table).values()]
 
 
 def ascii_partitions(spark: SparkSession, table: JavaTable) -> None:

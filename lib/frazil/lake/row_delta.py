@@ -99,7 +99,7 @@ class RowDelta:
         at.committed(rows, [(f.path, f.rows) for f in written], vectors, head, live)
         at.save(at_once=False)
         self.small.remember(rows, written, head.snapshotId())
-        return commit_of(self.spark, head, metadata.position.batch)
+        return commit_of(self.spark, head)
 
     def _first_row_ids(self, head: jvm.JavaSnapshot, written: list[NewFile]) -> list[int]:
         """Return the id of each new file's first row.

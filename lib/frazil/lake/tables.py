@@ -202,6 +202,11 @@ def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -
     table = jvm.load_table(spark, name)
     if POSITION in table.properties():
         raise TableError(f"{name} carries a position already", "run 02_cdc_merge: there is nothing to adopt")
+    if lost := jvm_schema.lost_partitions(spark, table):
+        raise TableError(
+            f"{name}: the column of its partition field {', '.join(lost)} was dropped, and Spark cannot write such a table",
+            "copy its rows to a new table (CREATE TABLE … AS SELECT), which loses none, and take that one over",
+        )
     spec.require_sound()
     has, wants = dict(spark.table(name).dtypes), {c.name: lake_type(c) for c in spec.columns}
     if differ := [n for n in {**has, **wants} if has.get(n) != wants.get(n)]:
@@ -231,11 +236,9 @@ def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -
     table.refresh()
     # The key columns are exactly the NOT NULL columns: this reveals a later change of the key. No row has a null there.
     change = table.updateSchema().allowIncompatibleChanges()
-    for f in table.schema().columns():
-        if f.name() in spec.key and f.isOptional():
-            change.requireColumn(f.name())
-        elif f.name() not in spec.key and f.isRequired():
-            change.makeColumnOptional(f.name())
+    for column in spec.names:
+        set_nulls = change.requireColumn if column in spec.key else change.makeColumnOptional
+        set_nulls(column)
     change.commit()
     table.refresh()
     jvm.start_position(table, jvm.SwapMetadata(position.to_json, {COLUMNS: columns_of(spark, table)}))
