@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from frazil.config.settings import MaintenanceSettings
@@ -66,7 +67,8 @@ def orphan_files(spark: SparkSession, name: str, s: MaintenanceSettings, dry_run
     """
     catalog, table = name.split(".", 1)
     inner = spark.sql(f"SHOW NAMESPACES IN {name.rsplit('.', 1)[0]}").collect()
-    if _without_quotes(table) in (_without_quotes(row[0]) for row in inner):
+    letters = partial(re.sub, r"\W", "")  # Spark and Frazil quote different names
+    if letters(table) in (letters(row[0]) for row in inner):
         raise TableError(
             f"{name}: a namespace has the same name, so files of its tables would count as orphan files of this one",
             "nothing was removed: set orphan_days to 0, or move the namespace's tables to another one and drop it",
@@ -81,8 +83,3 @@ def orphan_files(spark: SparkSession, name: str, s: MaintenanceSettings, dry_run
         f"CALL {catalog}.system.remove_orphan_files(table => {literal(table)}, older_than => TIMESTAMP '{older}', dry_run => {str(dry_run).lower()})"
     )
     return sorted(r[0] for r in rows.collect())
-
-
-def _without_quotes(name: str) -> str:
-    """Return the letters and digits of a name: Spark and Frazil quote different ones."""
-    return re.sub(r"\W", "", name)

@@ -29,6 +29,7 @@ _DMS = {
     "boolean": "BOOLEAN", "int": "INT4", "bigint": "INT8", "float": "REAL4", "double": "REAL8", "string": "WSTRING",
     "binary": "BYTES", "date": "DATE", "timestamp": "DATETIME", "timestamp_ntz": "DATETIME",
 }  # fmt: skip
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
 class SchemaError(FrazilError):
@@ -104,7 +105,7 @@ def columns_in_metadata(spark: SparkSession, name: str, schemas: tuple[str, int,
 
 def as_column(name: str, kind: str, comment: str = "") -> Column:
     """Return a column, as a spec would declare it, whose values have a Spark SQL type."""
-    decimal = re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", kind)
+    decimal = _DECIMAL.fullmatch(kind)
     dms = f"NUMERIC({decimal[1]},{decimal[2]})" if decimal else _DMS[kind]
     return Column(name, dms, comment=comment, utc=kind == "timestamp")
 
@@ -245,6 +246,11 @@ def _gone(f: Field, table: TableColumns, spec: TableSpec) -> SchemaChange:
     """Return the step for a column of the lake that the spec does not list."""
     olds = "|".join(re.escape(_name_of_old_column(c.name, f.type)) for c in spec.columns)
     renamed = re.fullmatch(rf"({olds})(_\d+)?", f.name)
+    if spec.changes.gone != "drop" and f.type not in _DMS and not _DECIMAL.fullmatch(f.type):
+        raise SchemaError(
+            f"{spec.source}: another writer added the column '{f.name}' of type {f.type}, which Frazil cannot write again",
+            "copy it with the key to another table, which loses nothing, and drop it here by ALTER TABLE … DROP COLUMN",
+        )
     if renamed or f.name in table.auto_columns or spec.changes.gone == "keep":
         return SchemaChange("keep", f.name)
     if spec.changes.gone != "drop":

@@ -73,13 +73,10 @@ def create_table(
         spark.sql(f"CREATE TABLE {name} ({columns}) USING iceberg {parts} {comment} TBLPROPERTIES ({listed})")
     table = jvm.load_table(spark, name)
     if table.currentSnapshot() is None and FORM in table.properties():  # also after a kill
-        if order := " ".join(
-            [
-                *(["DISTRIBUTED BY PARTITION"] if spec.partition else []),
-                *([f"LOCALLY ORDERED BY {', '.join(spec.sort)}"] if spec.sort else []),
-            ]
-        ):
-            spark.sql(f"ALTER TABLE {name} WRITE {order}")
+        order = ["DISTRIBUTED BY PARTITION"] if spec.partition else []
+        order += [f"LOCALLY ORDERED BY {', '.join(spec.sort)}"] if spec.sort else []
+        if order:
+            spark.sql(f"ALTER TABLE {name} WRITE {' '.join(order)}")
         if spec.key and not any(spec.column(k).dms_type in ("REAL4", "REAL8") for k in spec.key):
             spark.sql(f"ALTER TABLE {name} SET IDENTIFIER FIELDS {', '.join(identifier(k) for k in spec.key)}")
         table.refresh()
