@@ -118,6 +118,24 @@ def test_what_is_no_position_and_what_is_no_table_of_the_spec_is_refused(world):
     assert world.head("t") == before and "frazil" not in world.iceberg("t").refs()
 
 
+def test_a_table_that_spark_cannot_write_is_refused_and_a_copy_of_it_is_taken(world):
+    world.table("t").load("t", (1, "a")).changes("t", U(1, "b"))
+    name = world.name("t")
+    world.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{world.space}")
+    world.spark.sql(f"CREATE TABLE {name} (id BIGINT, v STRING, p STRING) USING iceberg PARTITIONED BY (p) TBLPROPERTIES ('format-version' = '1')")  # fmt: skip
+    world.spark.sql(f"INSERT INTO {name} VALUES (1, 'a', 'x')")
+    world.spark.sql(f"ALTER TABLE {name} DROP PARTITION FIELD p")
+    world.spark.sql(f"ALTER TABLE {name} DROP COLUMN p")
+    with pytest.raises(TableError, match="the column of its partition field p was dropped"):
+        taken(world, "load")
+    world.spark.sql(f"CREATE TABLE {name}_copy USING iceberg AS SELECT * FROM {name}")
+    world.specs["t"]["target"] += "_copy"
+    world.table_file("t")
+    taken(world, "load")
+    world.merged()
+    assert world.rows("t_copy") == [(1, "b")]
+
+
 def test_a_table_that_is_written_to_meanwhile_is_not_taken(world, monkeypatch):
     from frazil.lake import tables
 

@@ -15,8 +15,8 @@ from frazil.config.settings import FullLoadSettings, MaintenanceSettings, Operat
 from frazil.config.spark_session import SessionError
 from frazil.flows import lag, maintenance
 from frazil.flows.plan import plan
-from frazil.lake import jvm_maintenance
-from frazil.lake.table_checks import ClockError
+from frazil.lake import snapshot_expiry
+from frazil.lake.clocks import ClockError
 from frazil.report import runs
 from helpers import FILE2, FILE3, I, U
 from lake_reader import duckdb_rows, lake_rows, metadata_of
@@ -27,7 +27,7 @@ DAYS = 3 * 86_400
 
 @pytest.fixture(autouse=True)
 def least_snapshots(monkeypatch):
-    monkeypatch.setattr(jvm_maintenance, "LEAST_SNAPSHOTS", 1)
+    monkeypatch.setattr(snapshot_expiry, "LEAST_SNAPSHOTS", 1)
 
 
 def heads(world) -> dict[str, str]:

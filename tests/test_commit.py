@@ -581,6 +581,35 @@ def test_a_table_that_frazil_did_not_make_is_refused(world):
     assert world.rows("t") == [(9, "theirs")]
 
 
+def test_an_empty_table_of_others_is_refused_and_stays_as_it_is(world):
+    world.table("t").load("t", (1, "a"))
+    world.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{world.space}")
+    world.spark.sql(f"CREATE TABLE {world.name('t')} (id BIGINT, v STRING, theirs INT) USING iceberg")
+    for _ in range(2):
+        assert "was not created by Frazil" in world.setup()["t"].note
+    assert world.spark.table(world.name("t")).columns == ["id", "v", "theirs"]
+
+
+def test_a_setup_that_was_killed_is_finished_by_the_next_one(world, monkeypatch):
+    world.table("t", "id INT8", "v WSTRING(9)")
+    world.specs["t"]["sort"] = ["v"]
+    world.table_file("t")
+    run = type(world.spark).sql
+
+    def dies(session, statement, *more, **named):
+        if statement.startswith("ALTER TABLE"):
+            raise Killed
+        return run(session, statement, *more, **named)
+
+    with monkeypatch.context() as at_first:
+        at_first.setattr(type(world.spark), "sql", dies)
+        with pytest.raises(Killed):
+            world.setup()
+    assert world.setup()["t"].status == "exists"
+    table = world.iceberg("t")
+    assert table.sortOrder().isSorted() and table.schema().identifierFieldNames().toString() == "[id]"
+
+
 def test_a_table_that_does_not_exist_points_to_the_setup(world):
     world.table("t").load("t", (1, "a")).changes("t", I(2, "b"))
     assert "run 00_setup first" in world.full_load()["t"].note

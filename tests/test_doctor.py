@@ -12,7 +12,7 @@ import yaml
 import reference
 from frazil.cli import doctor, main
 from frazil.dms import storage
-from frazil.lake import table_checks
+from frazil.lake import clocks
 from frazil.report import runs
 
 
@@ -73,7 +73,7 @@ FAULTS = {
     "catalog": lambda place, patch: damaged_catalog(place),
     "runs": lambda place, patch: changed(place, runs="params/demo.yml"),
     "warehouse": lambda place, patch: patch.setattr(doctor.shutil, "disk_usage", lambda p: namedtuple("D", "free")(10**8)),
-    "clock": lambda place, patch: patch.setattr(table_checks, "server_time", lambda p: (0.0, 1e6)),
+    "clock": lambda place, patch: patch.setattr(clocks, "server_time", lambda p: (0.0, 1e6)),
 }  # fmt: skip
 SAYS = {
     "Java": ("✘ Java: /no-java-here/bin/java: No such file", "JAVA_HOME"),

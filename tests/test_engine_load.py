@@ -13,7 +13,7 @@ from frazil.engine.load_files import write_in_tasks
 from frazil.engine.read_files import FileToRead, ReadPlan
 from frazil.engine.write_rows import WritePlan
 from frazil.lake import jvm_data_files, jvm_maintenance, jvm_row_delta
-from helpers import FILE1, LOAD1, ONE_COMMIT, D, U
+from helpers import FILE1, LOAD1, ONE_COMMIT, D, I, U
 from lake_reader import duckdb_rows, lake_rows, metadata_of
 
 pytestmark = pytest.mark.spark
@@ -107,6 +107,16 @@ def test_a_bad_row_stops_a_load_that_only_spark_can_write(world, monkeypatch, si
     done = world.full_load()["t"]
     assert done.failed and "LOAD00000001.csv row 2: column 'id': 'x' does not fit INT8" in done.note
     assert world.rows("t") == []
+
+
+@pytest.mark.parametrize("size", [lambda _: None, _in_tasks], ids=["small", "in tasks"])
+def test_a_sorted_table_is_loaded_from_a_file_without_rows(world, monkeypatch, size):
+    size(monkeypatch)
+    world.table("t").load("t").setup()
+    world.spark.sql(SORTED.format(world.name("t")))
+    assert world.full_load()["t"].status == "loaded"
+    world.changes("t", I(1, "a")).merged()
+    assert world.rows("t") == [(1, "a")]
 
 
 @pytest.mark.parametrize("size", [lambda _: None, _in_tasks], ids=["small", "in tasks"])

@@ -14,9 +14,9 @@ import pytest
 from frazil.config.settings import ExploreSettings, MaintenanceSettings, ParameterError
 from frazil.config.timestamps import clock
 from frazil.dms.endpoint import DatePartition
-from frazil.flows import cdc, explore, quarantine_status, row_history
+from frazil.flows import cdc, explore, ledger, quarantine_status, row_history
 from frazil.flows.explore import ExploreError
-from frazil.lake import table_history
+from frazil.lake import jvm, table_history
 from frazil.report import notebook_output
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, U
 
@@ -83,7 +83,7 @@ def test_the_recent_state_is_that_of_the_last_load_or_of_a_day_ago(book):
     states = table_history.lineage(book.spark, book.name(book.specs["public.t"]))
     load = next(s for s in states if s.kind == "load")
     assert explore.state(book, "public.t", "recent").id == load.id
-    aged = [dataclasses.replace(s, committed_ms=s.committed_ms - 2 * explore.DAY_MS) for s in states[:-2]]
+    aged = [dataclasses.replace(s, current_ms=s.committed_ms - 2 * explore.DAY_MS) for s in states[:-2]]
     assert explore._recent([*aged, *states[-2:]]).id == aged[-1].id
     assert explore._recent(states[-1:]).id == states[-1].id
 
@@ -115,6 +115,25 @@ def test_a_key_keeps_its_history_through_compaction(new_world, version):
         "delete",
         "load",
     ]
+
+
+def test_a_state_is_that_of_the_time_when_readers_saw_it_and_not_of_its_writing(new_world, monkeypatch):
+    world = new_world()
+    world.table("t").load("t", (1, "a")).loaded()
+    between, publish = [], jvm.publish
+
+    def slow(*given):
+        between.append(time.time() + 0.5)
+        time.sleep(1)
+        return publish(*given)
+
+    monkeypatch.setattr(jvm, "publish", slow)
+    world.changes("t", U(1, "b")).merged(lane="merge")
+    book = world.book(ExploreSettings)
+    (commit,) = [row for row in ledger.history(book, "public.t") if row["kind"] == "changes"]
+    states = table_history.lineage(book.spark, world.name("t"))
+    assert explore.clock(states[-1].committed_ms)[:19] == commit["committed"]
+    assert [s.id for s in states if s.committed_ms <= between[0] * 1000] == [s.id for s in states[:-1]]
 
 
 def test_two_states_are_compared(book, module_world):

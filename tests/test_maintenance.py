@@ -1,10 +1,12 @@
 """Maintenance during ingestion: no row changes, deletes that arrive during a rewrite are carried over, the ledger is exact."""
 
 import json
+import os
 import re
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +16,21 @@ import pytest
 from frazil.config.settings import LatencySettings, MaintenanceSettings, ParameterError
 from frazil.flows import cdc, ledger
 from frazil.flows import maintenance as flow
-from frazil.lake import commit, compaction, jvm, jvm_data_files, jvm_maintenance, maintenance_actions, maintenance_plan
+from frazil.lake import (
+    commit,
+    compaction,
+    jvm,
+    jvm_data_files,
+    jvm_maintenance,
+    maintenance_actions,
+    maintenance_plan,
+    snapshot_expiry,
+)
 from frazil.lake.data_file_writer import DataFileWriter
 from frazil.lake.kept_snapshots import KeptSnapshot, KeptSnapshots, read_kept_snapshots
 from frazil.lake.maintenance_plan import health, states_to_tag
 from helpers import FILE1, FILE2, FILE3, D, I, U
+from lake_reader import metadata_of
 
 pytestmark = pytest.mark.spark
 S = MaintenanceSettings()
@@ -46,8 +58,8 @@ def table(request, world):
     return world
 
 
-def files(world) -> int:
-    return world.spark.sql(f"select * from {world.name('t')}.files where content = 0").count()
+def files(world, table="t") -> int:
+    return world.spark.sql(f"select * from {world.name(table)}.files where content = 0").count()
 
 
 def meanwhile(monkeypatch, *steps):
@@ -315,7 +327,7 @@ def test_manifests_are_rewritten_beside_batches_and_left_alone_where_each_try_co
 
 
 def test_a_run_tags_expires_and_tells_the_ledger_once(world, monkeypatch):
-    monkeypatch.setattr(jvm_maintenance, "LEAST_SNAPSHOTS", 1)
+    monkeypatch.setattr(snapshot_expiry, "LEAST_SNAPSHOTS", 1)
     world.table("t").load("t", (1, "a")).loaded()
     world.changes("t", U(1, "b")).merged()
     world.changes("t", I(2, "c"), name=FILE2).merged()
@@ -351,7 +363,7 @@ def test_expiry_keeps_a_puffin_file_of_which_one_deletion_vector_is_live(world, 
         world.changes("t", *some, name=name).merged(lane=lane)
     live = {r.file_path for r in world.spark.sql(f"select file_path from {world.name('t')}.files").collect()}
     assert len(live) < len(world.spark.sql(f"select 1 from {world.name('t')}.files").collect())  # one is shared
-    assert jvm_maintenance.expire_snapshots(least_one(world), 0.0) == len(changes) + 2
+    assert snapshot_expiry.expire_snapshots(least_one(world), 0.0) == len(changes) + 2
     news = {1, 101, 102, 103, 104, 301}
     assert sorted(world.rows("t")) == [(i, "new" if i in news else "old") for i in range(400)]
     data = Path(world.iceberg("t").location().removeprefix("file:")) / "data"
@@ -378,7 +390,7 @@ def test_tags_keep_the_last_state_of_full_hours_and_survive_expiry(world):
     assert states_to_tag(read_kept_snapshots(world.spark, world.name("t")), s) == []  # this hour is not over
     load = next(iter(world.history("t"))).parentId()
     jvm.tag(world.spark, world.name("t"), [("hour_20260101T10", load, 3_600_000)])
-    jvm_maintenance.expire_snapshots(least_one(world), 0.0)
+    snapshot_expiry.expire_snapshots(least_one(world), 0.0)
     kept = world.spark.sql(f"select v from {world.name('t')} version as of 'hour_20260101T10'").collect()
     assert [r.v for r in kept] == ["a"]
 
@@ -432,7 +444,7 @@ def test_branches_and_tags_change_although_somebody_commits_meanwhile(world, mon
 
 
 def test_a_dry_run_and_a_managed_table_change_nothing(world, monkeypatch):
-    monkeypatch.setattr(jvm_maintenance, "LEAST_SNAPSHOTS", 1)
+    monkeypatch.setattr(snapshot_expiry, "LEAST_SNAPSHOTS", 1)
     world.table("t").load("t", (1, "a")).loaded()
     world.changes("t", U(1, "b"), name=FILE1).merged()
     head, settings = world.head("t"), {"max_small_files": 0, "keep_hours": 0.0}
@@ -458,6 +470,51 @@ def test_a_plan_says_what_why_and_at_what_cost_and_orphans_are_three_days_old(wo
     with pytest.raises(ParameterError):
         maintenance_plan.plan(h, MaintenanceSettings(orphan_days=1.0))
     assert maintenance_actions.orphan_files(world.spark, world.name("t"), MaintenanceSettings(orphan_days=3.0)) == []
+
+
+def test_maintenance_leaves_a_table_that_was_rolled_back_so_that_its_history_still_shows_it(world):
+    world.table("t").load("t", (1, "a")).loaded()
+    before = world.head("t")
+    world.changes("t", I(2, "b"), name=FILE1).merged()
+    world.call("rollback_to_snapshot", "t", f", snapshot_id => {before}")
+    world.spark.sql(f"insert into {world.name('t')} values (9, 'theirs')")
+    everything = {"keep_hours": 0.0, "min_snapshots": 1, "hourly_tags": 0, "max_small_files": 0}
+    (done,) = flow.run(world.book(MaintenanceSettings, dry_run=False, **everything))
+    assert "was rolled back" in done.note
+    world.changes("t", I(3, "c"), name=FILE2)
+    assert "was rolled back" in world.merge()["t"].note
+    assert world.rows("t") == [(1, "a"), (9, "theirs")]
+
+
+def test_orphan_removal_leaves_tables_whose_files_others_use_or_lie_in_its_folder(world):
+    world.table("outer").table("inner").table("shared")
+    world.specs["inner"]["target"] = f"{world.space}.outer.inner"
+    world.table_file("inner")
+    world.load("outer", (1, "a")).load("inner", (1, "i")).load("shared", (1, "s")).loaded()
+    world.spark.sql(f"ALTER TABLE {world.name('shared')} SET TBLPROPERTIES ('gc.enabled' = 'false')")
+    ten_days_ago = time.time() - 10 * 86_400
+    for file in Path(world.catalog_options["warehouse"], world.space).rglob("*"):
+        os.utime(file, (ten_days_ago, ten_days_ago))
+    book = world.book(MaintenanceSettings, dry_run=False, orphan_days=3.0, keep_hours=0.0, min_snapshots=1)
+    refused = {r["table"]: r["action"] for r in flow.plan(book) if r["action"].startswith("cannot")}
+    done = {r.table: r for r in flow.run(book)}
+    for table, why in (("public.outer", "a namespace has the same name"), ("public.shared", "gc.enabled is false")):
+        assert why in refused[table] and why in done[table].note
+    assert done["public.inner"].status == "maintained"
+    assert world.spark.table(f"{world.name('outer')}.inner").collect() == [(1, "i")]
+    assert world.rows("shared") == [(1, "s")]
+
+
+def test_damaged_metadata_of_a_table_are_named_at_once_and_the_plan_of_others_goes_on(world):
+    world.table("t").table("u").load("t", (1, "a")).load("u", (1, "b")).loaded()
+    file = Path(metadata_of(world.catalog_options, f"{world.space}.t").removeprefix("file:"))
+    file.write_text("{")
+    book = world.book(MaintenanceSettings, max_small_files=0, hourly_tags=0)
+    world.spark.sql(f"insert into {world.name('u')} values (2, 'c')")
+    for rows in (flow.health(book), flow.plan(book)):
+        t, u = rows
+        assert t["action"].startswith("cannot") and file.name in t["action"]
+        assert u["table"] == "public.u" and not u.get("action", "").startswith("cannot")
 
 
 AUTOGROUP = Path("/proc/self/autogroup")

@@ -129,6 +129,24 @@ TWICE = {
 
 
 @pytest.mark.slow
+def test_a_nested_column_of_another_writer_is_named_and_may_be_moved_to_another_table(world):
+    world.table("t").table("fine").load("t", (1, "a")).load("fine", (1, "a")).loaded()
+    sql(world, "t", "ALTER TABLE {t} ADD COLUMN info STRUCT<n: INT>", "UPDATE {t} SET info = named_struct('n', 7)")
+    world.changes("t", U(1, "b")).changes("fine", U(1, "b"))
+    for gone in ("refuse", "keep"):
+        done = world.merge(changes={"gone": gone})
+        assert "another writer added the column 'info' of type struct" in done["t"].note and done["t"].decision
+    sql(
+        world,
+        "t",
+        "CREATE TABLE {t}_info USING iceberg AS SELECT id, info FROM {t}",
+        "ALTER TABLE {t} DROP COLUMN info",
+    )
+    world.merged()
+    assert world.rows("t") == world.rows("fine") == [(1, "b")]
+    assert [r.info.n for r in world.spark.table(world.name("t_info")).collect()] == [7]
+
+
 def test_keys_that_others_doubled_are_reported_and_no_row_is_removed(world):
     names = {kind: kind.replace(" ", "_") for kind in TWICE}
     for table in (*names.values(), "unharmed"):

@@ -5,7 +5,6 @@ import json
 import random
 import re
 import shutil
-import sys
 import zlib
 from datetime import datetime
 from decimal import Decimal
@@ -473,15 +472,10 @@ def test_what_only_a_merge_can_write_goes_there(world):
     assert world.history("t")[0].summary()["frazil.lane-reason"] == "the table keeps every change"
 
 
-def test_without_the_packages_or_the_calls_the_merge_lane_writes_and_says_why(loaded, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyroaring", None)
-    monkeypatch.setattr(lane_choice, "_tested", {})
-    loaded.changes("t", U(1, "A")).merged(lane="rowdelta")
-    assert "MERGE (the package pyroaring is not installed)" in "".join(loaded.said)
-    monkeypatch.undo()
+def test_without_the_calls_the_merge_lane_writes_and_says_why(loaded, monkeypatch):
     monkeypatch.setattr(lane_choice, "_tested", {})
     monkeypatch.setattr(jvm_row_delta, "for_each", lambda *a: 1 / 0)
-    loaded.changes("t", U(1, "B"), name=FILE2).merged(lane="rowdelta")
+    loaded.changes("t", U(1, "B")).merged(lane="rowdelta")
     assert "the self-test failed" in loaded.history("t")[0].summary()["frazil.lane-reason"]
     assert (1, "B") in loaded.rows("t")
     shown = loaded.spark.sql(f"SHOW TABLES IN lake.{loaded.space}").collect()
@@ -506,7 +500,7 @@ def test_partition_values_of_rows_in_the_driver_are_those_that_spark_computes(wo
     import pyarrow as pa
 
     from frazil.engine.collapsed_batch import frame_of
-    from frazil.lake.row_delta import RowDelta
+    from frazil.lake.row_delta import with_partition_values
 
     world.table("t", "id INT8", "d DATE", "at DATETIME", "n NUMERIC(12,2)", "v WSTRING(99)")
     world.specs["t"]["partition"] = PARTITIONS[kind]
@@ -527,11 +521,10 @@ def test_partition_values_of_rows_in_the_driver_are_those_that_spark_computes(wo
         "c1": pa.array([t and t.date() for t in times], pa.date32()), "c2": pa.array(times, pa.timestamp("us")),
         "c3": pa.array(numbers, pa.decimal128(12, 2)), "c4": ["", "ab", None, "Zürich 東京 😀", "x" * 50],
     })  # fmt: skip
-    lane = RowDelta(world.spark, world.name("t"), spec, world.root)
-    parts = _partition_sql(lane.name, jvm_schema.partition_fields(world.spark, jvm.load_table(world.spark, lane.name)))
+    parts = _partition_sql(world.name("t"), jvm_schema.partition_fields(world.spark, world.iceberg("t")))
     frame = frame_of(world.spark, rows, spec)
     by_spark = [[_json_value(v) for v in row] for row in frame.selectExpr(*parts).collect()]
-    found = lane.with_partition_values(rows)
+    found = with_partition_values(world.spark, world.iceberg("t"), rows, spec)
     here = list(zip(*[found[f"p{i}"].to_pylist() for i in range(len(parts))], strict=True))
     assert [_shown(row) for row in here] == [_shown(row) for row in by_spark]
 

@@ -256,6 +256,17 @@ def test_a_type_that_no_promotion_leads_to_stops_the_table_or_stands_beside_the_
     assert table(source)[2] == {"v": "B", "n_int": 20, "n": "twenty"}
 
 
+def test_a_type_that_changes_back_and_forth_leaves_a_column_of_each_change(world):
+    world.table("t", "id INT8", "v INT4").load("t", (1, 5)).loaded()
+    world.specs["t"]["changes"] = {"type": "beside"}
+    for kind, value, file in (("WSTRING(9)", "a", FILE1), ("INT4", 7, FILE2), ("WSTRING(9)", "b", FILE3)):
+        world.specs["t"]["columns"][1]["type"] = kind
+        world.table_file("t").changes("t", U(1, value), name=file).merged()
+    world.merged()
+    (row,) = world.spark.table(world.name("t")).collect()
+    assert row.asDict() == {"id": 1, "v": "b", "v_int": 5, "v_string": "a", "v_int_2": 7}
+
+
 def test_a_run_that_dies_between_schema_and_batch_is_simply_repeated(source, monkeypatch):
     put(source, FILE1, "id,name,n,more", "U,1,A,11,x")
     declare(source, "id INT8", {"name": "name", "type": "WSTRING(9)", "renamed_from": "v"}, "n INT4", "more WSTRING(9)")

@@ -22,7 +22,7 @@ from frazil.dms.storage import is_s3, location, put, read_head, remove, walk
 from frazil.errors import FrazilError, many, safe
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
-from frazil.lake.table_checks import require_right_clock
+from frazil.lake.clocks import require_right_clock
 from frazil.report import runs
 
 JAVA = 17

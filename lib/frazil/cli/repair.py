@@ -6,7 +6,8 @@ import argparse
 
 from frazil.config.settings import resolve
 from frazil.flows.workbook import Workbook
-from frazil.lake.table_checks import repair
+from frazil.lake.clocks import retime
+from frazil.lake.other_writers import restore_columns
 from frazil.report import runs
 
 
@@ -27,6 +28,6 @@ def main(options: argparse.Namespace) -> int:
             for table in ("commits", "maintenance", "quarantine")
             if book.spark.catalog.tableExists(n := book.ops(table))
         ]
-    done = [line for name in names for line in repair(book.spark, name)]
+    done = [line for name in names for mend in (restore_columns, retime) if (line := mend(book.spark, name))]
     print("\n".join(done) or "nothing to repair")
     return runs.OK

@@ -121,7 +121,8 @@ def frame_here(spark: SparkSession, files: Sequence[FileToRead], read: ReadPlan,
 
     tally = Tally(write.most_bad, write.every)
     rows = list(_rows_of(files, read, tally))
-    return Written([], tally, files, _named(of_arrow(spark, pa.Table.from_batches(rows)), read.spec))
+    frame = _named(of_arrow(spark, pa.Table.from_batches(rows)), read.spec) if rows else None
+    return Written([], tally, files, frame)
 
 
 def _count_rows(files: Sequence[FileToRead], read: ReadPlan, write: WritePlan) -> Tally:

@@ -178,7 +178,7 @@ def _commit(target: _Target, deleted: Deleted, written: list[dict[str, Any]], me
     new = jvm_data_files.from_json(spark, table, written)
     delta = jvm_row_delta.Delta(new, list(deleted.entries.values()), replaced, list(deleted.entries))
     head = jvm_row_delta.commit(spark, table, target.snapshot.snapshotId(), delta, metadata.of_swap, check)
-    return commit_of(spark, head, metadata.position.batch)
+    return commit_of(spark, head)
 
 
 def _kept_row_ids(found: FoundRows, batch: DriverBatch | KeptBatch) -> KeptIds:

@@ -336,8 +336,7 @@ class _Applying:
 
                 return commit_by_scan(book.spark, (self.name, self.base), spec, found, of_lane)
             row_delta = book.lanes.row_delta(self.name, spec)
-            new = row_delta.with_partition_values(small_batch.for_row_delta(found.rows, spec))
-            return row_delta.commit_by_index(self.base, new, of_lane)
+            return row_delta.commit_by_index(self.base, small_batch.for_row_delta(found.rows, spec), of_lane)
         except RowDeltaUnsupportedError as error:
             why = book.lanes.rule_out_row_delta(self.name, error)
         frame = rows.frame().persist()

@@ -33,8 +33,8 @@ from frazil.flows.served import refreshing
 from frazil.flows.source_catalog import follow_source
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, jvm
+from frazil.lake.other_writers import COLUMNS, OtherWriterError, duplicates
 from frazil.lake.stored_applied_files import Update, remember_same
-from frazil.lake.table_checks import COLUMNS, OtherWriterError, duplicates
 from frazil.lake.tables import LOAD, RolledBackError, TableError, TableState, columns_of, load_of, read_table_state
 from frazil.results import TableResult
 

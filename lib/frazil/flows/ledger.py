@@ -21,7 +21,7 @@ from frazil.config.warehouses import declared
 from frazil.dms.position import POSITION
 from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
-from frazil.lake import jvm, jvm_maintenance
+from frazil.lake import jvm, snapshot_expiry
 from frazil.lake.commit_retry import until_committed
 from frazil.lake.kept_snapshots import KeptSnapshot, read_kept_snapshots
 from frazil.lake.pyiceberg_catalog import SERVED, SERVED_COLUMNS, VISIBLE
@@ -198,7 +198,7 @@ def tidy(book: Workbook) -> None:
             if book.spark.sql(f"select count(*) from {name}.files").first()[0] > 20:
                 catalog, table = name.split(".", 1)
                 book.spark.sql(f"CALL {catalog}.system.rewrite_data_files({literal(table)})").collect()
-            jvm_maintenance.expire_snapshots(jvm.load_table(book.spark, name), 24.0)
+            snapshot_expiry.expire_snapshots(jvm.load_table(book.spark, name), 24.0)
             if which == SERVED:
                 _forget_served(book, name)
 

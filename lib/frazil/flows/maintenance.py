@@ -16,12 +16,12 @@ from frazil.flows import ledger
 from frazil.flows.preview_stages import Stage, size, stage
 from frazil.flows.served import held, refreshing
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit_retry, jvm, jvm_maintenance, maintenance_actions, maintenance_plan
+from frazil.lake import commit_retry, jvm, maintenance_actions, maintenance_plan, snapshot_expiry
 from frazil.lake import quarantine_table as kept
+from frazil.lake.clocks import require_table_in_past
 from frazil.lake.compaction import file_groups
 from frazil.lake.maintenance_plan import Action
 from frazil.lake.maintenance_plan import health as measure
-from frazil.lake.table_checks import require_table_in_past
 from frazil.lake.tables import require_sound
 from frazil.results import TableResult
 
@@ -52,6 +52,7 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
     rows, ended = [], _ended(book)
     for spec in book.specs.values():
         try:
+            book.require_readable(spec)
             for a in _actions(book, spec, ended):
                 row = {"table": spec.source, **asdict(a)}
                 if a.action == "compact":
@@ -103,7 +104,7 @@ def expiring(book: Workbook, planned: Sequence[dict[str, Any]], table: str = "")
     if not spec:
         return Stage("no snapshot expires")
     s, there = _settings(book, spec), jvm.load_table(book.spark, book.name(spec))
-    gone = jvm_maintenance.expirable(there, s.keep_hours)
+    gone = snapshot_expiry.expirable(there, s.keep_hours)
     rows = [
         {"snapshot": str(x.snapshotId()), "committed": clock(x.timestampMillis()), "by": x.summary().get("frazil.kind") or x.operation()}
         for x in gone[:SHOWN]

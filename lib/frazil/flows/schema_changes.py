@@ -17,8 +17,8 @@ from frazil.flows.control_record_changes import Difference, Event, events, is_wh
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm_schema, schema_evolution, tables
 from frazil.lake.commit_retry import may_try_again, until_committed
+from frazil.lake.other_writers import record_columns, recorded
 from frazil.lake.schema_evolution import SchemaChange, SchemaError, TableColumns
-from frazil.lake.table_checks import record_columns, recorded
 from frazil.lake.tables import TableState, read_table_state
 
 

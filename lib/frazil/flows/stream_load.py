@@ -26,7 +26,7 @@ from frazil.flows.stream_check import only_topic
 from frazil.flows.stream_read import APART, Group, Read, keep_position, messages, own, require_known, require_readable
 from frazil.flows.workbook import Workbook
 from frazil.lake import commit, merge
-from frazil.lake.table_checks import COLUMNS, OtherWriterError
+from frazil.lake.other_writers import COLUMNS, OtherWriterError
 from frazil.lake.tables import TableState, columns_of, read_table_state
 from frazil.report import latency
 from frazil.results import TableResult

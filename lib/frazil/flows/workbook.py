@@ -36,10 +36,10 @@ from frazil.dms.stream_source import Stream, StreamError
 from frazil.errors import FrazilError, SafeFormatter, many, nearest, safe
 from frazil.flows.interrupts import StoppedError, stop_requests
 from frazil.lake import commit_retry, jvm
+from frazil.lake.clocks import require_right_clock
 from frazil.lake.jvm_executors import watch_executors
 from frazil.lake.jvm_process import require_alive, watch
 from frazil.lake.storage_errors import require_metadata, storage_error_explained
-from frazil.lake.table_checks import require_right_clock
 from frazil.lake.table_pause import PausedError
 from frazil.report.live_status import heartbeat
 from frazil.results import TableResult
@@ -351,7 +351,7 @@ class Workbook:
         rows = []
         for spec in self.specs.values():
             try:
-                spec.require_sound()
+                self.require_readable(spec)
                 rows.append({"table": spec.source, **look(spec)})
             except FrazilError as e:
                 rows.append({"table": spec.source, "action": f"cannot: {e.problem}; {e.cure}"})
@@ -362,6 +362,13 @@ class Workbook:
         spec.require_sound()
         if spec.source in self.stopped:
             raise self.stopped[spec.source]
+
+    def require_readable(self, spec: TableSpec) -> None:
+        """Raise what `require_way` does, or StorageError for damaged metadata, which Iceberg would try to read for minutes."""
+        self.require_way(spec)
+        if spec.source not in self._readable:
+            require_metadata(self.settings, spec.target)
+            self._readable.add(spec.source)
 
     def on_commit(self, spec: TableSpec) -> None:
         """Do nothing after a commit to a table; `flows.served` replaces this while warehouses are to be refreshed."""
@@ -382,10 +389,7 @@ class Workbook:
         self.at_work.add(spec.source)
         try:
             self.take_thread(spec)
-            self.require_way(spec)
-            if spec.source not in self._readable:
-                require_metadata(self.settings, spec.target)
-                self._readable.add(spec.source)
+            self.require_readable(spec)
             result = commit_retry.steady(lambda: work(spec))  # each step first checks what is done
         except PausedError as e:
             result = TableResult(spec.source, "paused", e.note)

@@ -63,8 +63,6 @@ class TooManyConflictsError(PositionMovedError):
 class Commit:
     """What one commit did; `committed_at` in epoch milliseconds, `summary` as Iceberg and Frazil wrote it."""
 
-    snapshot: int
-    batch: str
     committed_at: int
     summary: dict[str, str]
 
@@ -195,7 +193,7 @@ def commit_batch(spark: SparkSession, name: str, base: TableState, metadata: Com
         metadata.before_commit()
         table = jvm.load_table(spark, name)
         require_same_position(table, name, base)
-        return commit_of(spark, jvm.publish(table, branch, on.snapshot, of_swap), batch)
+        return commit_of(spark, jvm.publish(table, branch, on.snapshot, of_swap))
 
     return commit_exactly_once(spark, name, base, batch, attempt, lambda: _drop(spark, name, branch))
 
@@ -261,9 +259,9 @@ def leaves_branches(name: str) -> bool:
     return found
 
 
-def commit_of(spark: SparkSession, snapshot: jvm.JavaSnapshot, batch: str) -> Commit:
+def commit_of(spark: SparkSession, snapshot: jvm.JavaSnapshot) -> Commit:
     """Return the commit that made a snapshot."""
-    return Commit(snapshot.snapshotId(), batch, snapshot.timestampMillis(), jvm.summary_of(spark, snapshot))
+    return Commit(snapshot.timestampMillis(), jvm.summary_of(spark, snapshot))
 
 
 def find(spark: SparkSession, name: str, batch: str, base: TableState) -> Commit | None:
@@ -272,5 +270,5 @@ def find(spark: SparkSession, name: str, batch: str, base: TableState) -> Commit
         if snapshot.snapshotId() == base.snapshot:
             break
         if snapshot.summary().get(BATCH) == batch:
-            return commit_of(spark, snapshot, batch)
+            return commit_of(spark, snapshot)
     return None

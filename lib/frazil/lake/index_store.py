@@ -1,13 +1,12 @@
 """The key index next to its table, under `_frazil/index`: a new driver takes it from there and does not read the keys again.
 
-Segments never change. The manifest is written last, so it names no segment that is missing. A segment that it no longer
-names stays for an hour, as other drivers may be reading it.
+Segments never change, and each has a name of its own. The manifest is written last. A segment that it does not name is
+deleted six hours after it was stored: until then, other drivers may be reading it, or about to name it.
 """
 
 from __future__ import annotations
 
 import logging
-import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,8 +25,8 @@ LEAST_ROWS = 1_000_000
 """Indexes of fewer rows are not stored: they are built in a second or two."""
 EVERY_S, NEW_SHARE = 300.0, 0.01
 """A long run stores an index at most this often, and only if this share of its rows is new."""
-GRACE_S, ABANDONED_S = 3600.0, 86_400.0
-"""After these times, segments are deleted: those that the manifest once named, and those that none ever named."""
+UNNAMED_S = 6 * 3600.0
+"""A segment that no manifest names is deleted this many seconds after it was stored."""
 _at_work = Lock()
 
 
@@ -49,7 +48,6 @@ class IndexStore:
         """Whether an index was wrong in this run: the stored one may have the same fault, and is replaced."""
         self.kept: frozenset[str] = frozenset()
         """The local segments that are being stored."""
-        self._names: dict[str, str] = {}
         self._tried = time.monotonic()
 
     def take(self, table: jvm.JavaTable, identity: str, is_newer: Callable[[int], bool]) -> bool:
@@ -108,14 +106,8 @@ class IndexStore:
             return {}
         try:
             there = parsed(jvm_files.read(table, f"{FOLDER}/{MANIFEST}"))
-            retired = {name: float(since) for name, since in there["retired"].items() if SEGMENT.fullmatch(name)}
-            return {**there, "retired": retired, "written": float(there["written"])}
-        except (
-            ValueError,
-            LookupError,
-            TypeError,
-            AttributeError,
-        ):  # its segments are deleted as those that none names
+            return {**there, "written": float(there["written"])}
+        except (ValueError, LookupError, TypeError, AttributeError):
             return {}
 
     def _pays(self, there: dict[str, Any], manifest: dict[str, Any], at_end: bool) -> bool:
@@ -124,41 +116,17 @@ class IndexStore:
         if there["snapshot"] == manifest["snapshot"]:
             return False
         stored = {s["name"] for s in there["segments"]}
-        new = sum(s["rows"] for s in manifest["segments"] if self._names.get(s["name"], s["name"]) not in stored)
+        new = sum(s["rows"] for s in manifest["segments"] if s["name"] not in stored)
         old = time.time() - there["written"] > EVERY_S
         return new >= NEW_SHARE * manifest["keys"] or (at_end and old)
 
     def _put(self, table: jvm.JavaTable, manifest: dict[str, Any], there: dict[str, Any]) -> None:
-        """Store the segments that are not there, then the manifest."""
-        began, now = time.monotonic(), time.time()
-        stored, retired = {s["name"] for s in there.get("segments", ())}, there.get("retired", {})
-        # Before the new manifest: a later writer, who no longer finds their names, may store them again.
-        old = {name for name, since in retired.items() if now - since > GRACE_S}
-        for name in old:
-            jvm_files.delete(table, f"{FOLDER}/{name}")
-        entries = []
-        for entry in manifest["segments"]:
-            local = entry["name"]
-            name = self._names.get(local, local)
-            if name not in stored:
-                if name in retired:  # another writer may delete it now
-                    name = f"{secrets.token_hex(8)}.seg"
-                to = jvm_files.place(table.location(), f"{FOLDER}/{name}")
-                jvm_row_delta.store(self.spark, table, str(self.folder / local), to)
-                self._names[local] = name
-            entries.append({**entry, "name": name})
-        if time.monotonic() - began > GRACE_S / 2:
-            raise TimeoutError(
-                f"that took over {GRACE_S / 2:.0f} s, and other writers may have deleted segments meanwhile"
-            )
-        named = {e["name"] for e in entries}
-        retired = {n: since for n, since in retired.items() if n not in old} | dict.fromkeys(stored - named, now)
-        new = {**manifest, "segments": entries, "retired": retired, "written": now}
-        jvm_files.write(table, f"{FOLDER}/{MANIFEST}", written(new))
-        self._clear(table, {*named, *retired})
-
-    def _clear(self, table: jvm.JavaTable, known: set[str]) -> None:
-        """Delete segments that no manifest named for a day: of writers that were killed, or overtaken by another."""
+        """Store the segments that are not there, then the manifest; delete old segments that it does not name."""
+        named, stored = ({s["name"] for s in of.get("segments", ())} for of in (manifest, there))
+        for name in named - stored:
+            to = jvm_files.place(table.location(), f"{FOLDER}/{name}")
+            jvm_row_delta.store(self.spark, table, str(self.folder / name), to)
+        jvm_files.write(table, f"{FOLDER}/{MANIFEST}", written({**manifest, "written": time.time()}))
         for name, created in jvm_files.names(table, FOLDER).items():
-            if name.endswith(".seg") and name not in known and time.time() - created / 1000 > ABANDONED_S:
+            if SEGMENT.fullmatch(name) and name not in named and time.time() - created / 1000 > UNNAMED_S:
                 jvm_files.delete(table, f"{FOLDER}/{name}")

@@ -1,4 +1,4 @@
-"""The JVM calls of maintenance: read chosen data files, commit a rewrite with deletes carried over, expire snapshots.
+"""The JVM calls of maintenance: read chosen data files, commit a rewrite with deletes carried over, rewrite manifests.
 
 Scan tasks pass through the caches of Iceberg's own rewrite action (`SparkTableCache`, `ScanTaskSetManager`). Names hold
 for Iceberg 1.10 to 1.12.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import time
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -172,35 +171,3 @@ def remove_files(table: JavaTable, files: list[Any]) -> None:
     """Delete files that no snapshot contains."""
     for file in files:
         table.io().deleteFile(file.location())
-
-
-def _expire(table: JavaTable, keep_hours: float) -> JavaTable:
-    """Build the expiry: by age, but never the newest `LEAST_SNAPSHOTS`. Iceberg keeps what a tag or a branch needs."""
-    older_than = round((time.time() - keep_hours * 3600) * 1000)
-    least = table.properties().getOrDefault(LEAST_PROPERTY, str(LEAST_SNAPSHOTS))
-    return table.expireSnapshots().expireOlderThan(older_than).retainLast(int(least))
-
-
-def expirable(table: JavaTable, keep_hours: float) -> list[JavaSnapshot]:
-    """Return the snapshots that an expiry would remove, oldest first (`apply()` only computes)."""
-    found = _expire(table, keep_hours).apply() if table.snapshots().size() else ()
-    return sorted(found, key=lambda snapshot: snapshot.timestampMillis())
-
-
-def expire_snapshots(table: JavaTable, keep_hours: float) -> int:
-    """Expire snapshots on the driver, with the files that only they need, and return how many were removed.
-
-    If history is linear, Iceberg deletes each file that an expired snapshot removed. It deletes even a Puffin file of
-    which only one deletion vector was replaced while others are live (`IncrementalFileCleanup`, apache/iceberg#17456).
-    An expiry that names a snapshot compares reachable files instead, path by path. So one is named; if none expires, no
-    file is deleted.
-    """
-    before = table.snapshots().size()
-    expiry = _expire(table, keep_hours)
-    gone = expiry.apply()
-    if gone.isEmpty():
-        expiry.cleanExpiredFiles(False).commit()  # tags may have expired anyway
-    else:
-        expiry.expireSnapshotId(gone.get(0).snapshotId()).commit()
-    table.refresh()
-    return before - table.snapshots().size()

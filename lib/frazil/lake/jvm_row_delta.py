@@ -153,8 +153,8 @@ def new_location(table: JavaTable, name: str) -> str:
 
 
 def store(spark: SparkSession, table: JavaTable, local: str, location: str) -> None:
-    """Copy a local file to its location through the table's own file access."""
-    out = table.io().newOutputFile(location).create()
+    """Copy a local file to its location, over what an attempt left there, through the table's own file access."""
+    out = table.io().newOutputFile(location).createOrOverwrite()
     try:
         package(spark, "java.nio.file").Files.copy(package(spark, "java.io").File(local).toPath(), out)
     finally:

@@ -46,12 +46,12 @@ class Field:
 def _fields(spark: SparkSession, schema: Any) -> list[Field]:
     """Read a schema in one call, as its JSON: a call per property of each column would take a second for a wide table."""
     columns = json.loads(package(spark, "org.apache.iceberg").SchemaParser.toJson(schema))["fields"]
-    return [
-        Field(
-            c["id"], c["name"], _SPARK.get(c["type"], c["type"].replace(", ", ",")), c["required"], c.get("doc") or ""
-        )
-        for c in columns
-    ]
+    return [Field(c["id"], c["name"], _spark_type(c["type"]), c["required"], c.get("doc") or "") for c in columns]
+
+
+def _spark_type(kind: str | dict[str, Any]) -> str:
+    """Return the Spark SQL type of a type in a schema's JSON; of a nested type only `struct`, `list` or `map`."""
+    return kind["type"] if isinstance(kind, dict) else _SPARK.get(kind, kind.replace(", ", ","))
 
 
 def fields(spark: SparkSession, table: JavaTable) -> list[Field]:
@@ -96,6 +96,12 @@ def odd_partitions(spark: SparkSession, table: JavaTable) -> list[str]:
     """Return the names of partition fields with non-ASCII characters."""
     spec = json.loads(package(spark, "org.apache.iceberg").PartitionSpecParser.toJson(table.spec()))
     return [f["name"] for f in spec["fields"] if not f["name"].isascii()]
+
+
+def lost_partitions(spark: SparkSession, table: JavaTable) -> list[str]:
+    """Return the names of partition fields of format v1 whose source column was dropped."""
+    spec = json.loads(package(spark, "org.apache.iceberg").PartitionSpecParser.toJson(table.spec()))
+    return [f["name"] for f in spec["fields"] if f["source-id"] not in ids(spark, table).values()]
 
 
 def ascii_partitions(spark: SparkSession, table: JavaTable) -> None:

@@ -51,7 +51,7 @@ def find_rows(spark: SparkSession, state: ScannedTable, keys: DataFrame, bounds:
 
     rows = collect_arrow(found_rows(spark, state, F.broadcast(keys), bounds))
     if rows["file"].null_count:
-        raise unknown_file(state.name)
+        raise MismatchError(f"{state.name}: a scan names a data file that the table does not list", "run again")
     ids = rows[ROW_ID].to_numpy() if state.has_row_ids and not rows[ROW_ID].null_count else None
     return FoundRows(rows["n"].to_numpy(), rows["file"].to_numpy(), rows["_pos"].to_numpy(), ids)
 
@@ -75,8 +75,3 @@ def found_rows(spark: SparkSession, state: ScannedTable, keys: DataFrame, bounds
     places = pa.table({"path": list(state.files), "file": pa.array(range(len(state.files)), pa.int32())})
     found = table.join(keys, same).join(F.broadcast(of_arrow(spark, places)), F.col("_file") == F.col("path"), "left")
     return found.select("n", "file", "_pos", *own)
-
-
-def unknown_file(name: str) -> MismatchError:
-    """Return the error of a scan that names a data file which is not one of the table's."""
-    return MismatchError(f"{name}: a scan names a data file that the table does not list", "run again")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from frazil.config.settings import MaintenanceSettings
 from frazil.config.sql import literal
-from frazil.lake import jvm, jvm_maintenance
+from frazil.lake import jvm, jvm_maintenance, snapshot_expiry
 from frazil.lake.commit_retry import is_known_failure, until_committed
 from frazil.lake.compaction import compact
 from frazil.lake.kept_snapshots import read_kept_snapshots
 from frazil.lake.maintenance_plan import states_to_tag
+from frazil.lake.tables import TableError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +37,7 @@ def execute(
         return {"rewritten_manifests": _rewrite_manifests(spark, name, say)}
     if action == "remove orphan files":
         return {"orphan_files": len(orphan_files(spark, name, s, dry_run=False))}
-    return {"expired_snapshots": jvm_maintenance.expire_snapshots(jvm.load_table(spark, name), s.keep_hours)}
+    return {"expired_snapshots": snapshot_expiry.expire_snapshots(jvm.load_table(spark, name), s.keep_hours)}
 
 
 def _rewrite_manifests(spark: SparkSession, name: str, say: Callable[[str], None]) -> int:
@@ -54,8 +57,23 @@ def _rewrite_manifests(spark: SparkSession, name: str, say: Callable[[str], None
 
 
 def orphan_files(spark: SparkSession, name: str, s: MaintenanceSettings, dry_run: bool = True) -> list[str]:
-    """Return the files in the table's folder that no snapshot uses; remove them unless `dry_run`."""
+    """Return the files in the table's folder that no snapshot uses; remove them unless `dry_run`.
+
+    Raise TableError if other tables may use them: those of a namespace with the table's name have their folders in its own.
+    """
     catalog, table = name.split(".", 1)
+    inner = spark.sql(f"SHOW NAMESPACES IN {name.rsplit('.', 1)[0]}").collect()
+    letters = partial(re.sub, r"\W", "")  # Spark and Frazil quote different names
+    if letters(table) in (letters(row[0]) for row in inner):
+        raise TableError(
+            f"{name}: a namespace has the same name, so files of its tables would count as orphan files of this one",
+            "nothing was removed: set orphan_days to 0, or move the namespace's tables to another one and drop it",
+        )
+    if not snapshot_expiry.may_delete(jvm.load_table(spark, name)):
+        raise TableError(
+            f"{name}: gc.enabled is false, as other tables may use its files",
+            "nothing was removed: set orphan_days to 0, or gc.enabled to true if no other table uses them",
+        )
     older = time.strftime("%Y-%m-%d %H:%M:%S+00:00", time.gmtime(time.time() - s.orphan_days * 86_400))
     rows = spark.sql(
         f"CALL {catalog}.system.remove_orphan_files(table => {literal(table)}, older_than => TIMESTAMP '{older}', dry_run => {str(dry_run).lower()})"

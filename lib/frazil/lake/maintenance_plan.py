@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from frazil.config.settings import MaintenanceSettings, ParameterError
 from frazil.errors import many
-from frazil.lake import jvm, jvm_maintenance
+from frazil.lake import jvm, jvm_maintenance, snapshot_expiry
 from frazil.lake.kept_snapshots import KeptSnapshots, read_kept_snapshots
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def health(spark: SparkSession, name: str, s: MaintenanceSettings) -> Health:
         delete_files=files.delete_files,
         deleted_share=round(files.deleted / files.records, 3) if files.records else 0.0,
         snapshots=len(kept.by_id),
-        expirable=len(jvm_maintenance.expirable(table, s.keep_hours)),
+        expirable=len(snapshot_expiry.expirable(table, s.keep_hours)),
         manifests=len(manifests),
         metadata_mb=round((sum(manifests) + jvm.metadata_bytes(table)) / 1e6, 3),
         commit_p95_s=_commit_p95_s(kept),

@@ -12,20 +12,12 @@ from frazil.config.settings import Settings
 from frazil.dms.position import POSITION, Position, PositionError
 from frazil.dms.storage import endpoint_url
 from frazil.errors import FrazilError
+from frazil.lake.clocks import require_past
 from frazil.lake.jvm import TAG
+from frazil.lake.other_writers import COLUMNS, RELOAD, REPLAY, SHOWN, duplicate_keys, is_foreign, require_columns
 from frazil.lake.quarantine_columns import STATE
 from frazil.lake.self_test import PREFIX
 from frazil.lake.stored_position import damaged, history_entry, stamped
-from frazil.lake.table_checks import (
-    COLUMNS,
-    RELOAD,
-    REPLAY,
-    SHOWN,
-    duplicate_keys,
-    is_foreign,
-    require_columns,
-    require_past,
-)
 from frazil.lake.tables import MADE
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
 from frazil.lake import commit, jvm, jvm_maintenance, jvm_row_delta, jvm_schema
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pyarrow import Table
     from pyspark.sql import SparkSession
 
-    from frazil.lake.data_file_writer import Partitioning
-
 
 class RowDelta:
     """Commits batches of one table, the `nth` of its run, as row deltas."""
@@ -30,22 +28,6 @@ class RowDelta:
         self.spark, self.name, self.spec = spark, name, spec
         self.small = SmallFileMerge(nth)
         self.rows = Locator(spark, name, spec, folder)
-        self.partitioning: tuple[list[tuple[int, str, str]], Partitioning | None] | None = None
-        """The table's partition fields as last seen, and how to compute their values; None: not read yet."""
-
-    def with_partition_values(self, rows: Table) -> Table:
-        """Return collapsed rows of the driver (`c0` …) with their partition values, `p0` …."""
-        if self.partitioning is None:
-            table = jvm.load_table(self.spark, self.name)
-            fields = jvm_schema.partition_fields(self.spark, table)
-            self.partitioning = fields, jvm_schema.partitioning(self.spark, table) if fields else None
-        _, form = self.partitioning
-        if form is None:
-            return rows
-        columns = {name: rows[f"c{i}"].combine_chunks() for i, name in enumerate(self.spec.names)}
-        for i, values in enumerate(form.values(columns)):
-            rows = rows.append_column(f"p{i}", values)
-        return rows
 
     def commit_by_index(self, base: TableState, rows: Table, metadata: CommitMetadata) -> Commit:
         """Commit a collapsed batch (`small_batch.for_row_delta`) in one swap with its position and other properties.
@@ -54,20 +36,23 @@ class RowDelta:
         """
         import numpy as np
 
-        rows, written, kept = in_order(rows), [], None  # `kept`: the row ids in the files that are written
-        name = self.name
+        name, given, written = self.name, rows, []
+        made_with: tuple[Any, Any] = None, None  # the partition fields and row ids in the files that are written
 
         def attempt(on: TableState) -> Commit:
-            nonlocal written, kept
+            nonlocal written, made_with
             table = jvm.load_table(self.spark, name)
             require_same_position(table, name, base)
             if table.currentSnapshot().snapshotId() != on.snapshot:  # others committed: check what they did
                 read_table_state(self.spark, name)
-            fields = self._fields(table)
+            fields = jvm_schema.partition_fields(self.spark, table)
+            rows = in_order(with_partition_values(self.spark, table, given, self.spec) if fields else given)
             stored = self.rows.stored_rows(table, rows)
             mine = with_row_ids(rows, stored.row_ids)
-            if not written or not np.array_equal(kept, stored.row_ids):  # others gave a key to another row meanwhile
-                written, kept = write_rows(self.spark, table, mine, self.spec, fields), stored.row_ids
+            # Others may have changed the partition spec, or given a key to another row meanwhile.
+            if not written or fields != made_with[0] or not np.array_equal(made_with[1], stored.row_ids):
+                written = write_rows(self.spark, table, mine, self.spec, fields)
+                made_with = fields, stored.row_ids
             done = self._commit(table, mine, (stored, written), metadata)
             if self.small.due:  # if that fails, the batch is found in the table
                 self.small.merge(self.spark, self.rows, self.spec, fields)
@@ -75,14 +60,6 @@ class RowDelta:
 
         # A batch that is only found is not in the index yet: the next batch catches up.
         return commit.commit_exactly_once(self.spark, name, base, metadata.position.batch, attempt)
-
-    def _fields(self, table: jvm.JavaTable) -> list[tuple[int, str, str]]:
-        """Return the partition fields; raise MismatchError if they are not those of the rows' partition values."""
-        fields = jvm_schema.partition_fields(self.spark, table)
-        if fields != (self.partitioning[0] if self.partitioning else []):
-            self.partitioning = None
-            raise MismatchError(f"{self.name} was given another partition spec meanwhile", "a MERGE writes this batch")
-        return fields
 
     def _commit(
         self, table: jvm.JavaTable, rows: Table, places: tuple[StoredRows, list[NewFile]], metadata: CommitMetadata
@@ -120,7 +97,7 @@ class RowDelta:
         at.committed(rows, [(f.path, f.rows) for f in written], vectors, head, live)
         at.save(at_once=False)
         self.small.remember(rows, written, head.snapshotId())
-        return commit_of(self.spark, head, metadata.position.batch)
+        return commit_of(self.spark, head)
 
     def _first_row_ids(self, head: jvm.JavaSnapshot, written: list[NewFile]) -> list[int]:
         """Return the id of each new file's first row.
@@ -132,6 +109,14 @@ class RowDelta:
         table = jvm.load_table(self.spark, self.name)
         files = jvm_maintenance.added_files(self.spark, table, {head.snapshotId()})
         return [files[f.path].firstRowId() for f in written]
+
+
+def with_partition_values(spark: SparkSession, table: jvm.JavaTable, rows: Table, spec: TableSpec) -> Table:
+    """Return collapsed rows of the driver (`c0` …) with their partition values, `p0` …."""
+    columns = {name: rows[f"c{i}"].combine_chunks() for i, name in enumerate(spec.names)}
+    for i, values in enumerate(jvm_schema.partitioning(spark, table).values(columns)):
+        rows = rows.append_column(f"p{i}", values)
+    return rows
 
 
 def with_row_ids(rows: Table, row_ids: np.ndarray | None) -> Table:

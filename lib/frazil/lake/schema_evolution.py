@@ -10,6 +10,7 @@ import json
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import chain, count
 from typing import TYPE_CHECKING
 
 from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
@@ -17,7 +18,7 @@ from frazil.config.spec import Column, TableSpec
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_schema
 from frazil.lake.jvm_schema import Field
-from frazil.lake.table_checks import COLUMNS, moved_columns, to_record
+from frazil.lake.other_writers import COLUMNS, moved_columns, to_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -28,6 +29,7 @@ _DMS = {
     "boolean": "BOOLEAN", "int": "INT4", "bigint": "INT8", "float": "REAL4", "double": "REAL8", "string": "WSTRING",
     "binary": "BYTES", "date": "DATE", "timestamp": "DATETIME", "timestamp_ntz": "DATETIME",
 }  # fmt: skip
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 
 class SchemaError(FrazilError):
@@ -103,7 +105,7 @@ def columns_in_metadata(spark: SparkSession, name: str, schemas: tuple[str, int,
 
 def as_column(name: str, kind: str, comment: str = "") -> Column:
     """Return a column, as a spec would declare it, whose values have a Spark SQL type."""
-    decimal = re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", kind)
+    decimal = _DECIMAL.fullmatch(kind)
     dms = f"NUMERIC({decimal[1]},{decimal[2]})" if decimal else _DMS[kind]
     return Column(name, dms, comment=comment, utc=kind == "timestamp")
 
@@ -175,7 +177,7 @@ def steps_to(
         kind, kept = _retyped(f, c, spec, promotes, table.masked)
         if kind == "beside":
             steps += [
-                SchemaChange("rename", f.name, (_name_of_old_column(c.name, f.type),)),
+                SchemaChange("rename", f.name, (_free_name(_name_of_old_column(c.name, f.type), {*have, *wanted}),)),
                 SchemaChange("add", c.name, (lake_type(c), c.comment, after)),
             ]
         elif kind == "widen":
@@ -234,9 +236,21 @@ def _name_of_old_column(name: str, kind: str) -> str:
     return f"{name}_{re.sub(r'[^a-z0-9]+', '_', kind).strip('_')}"
 
 
+def _free_name(name: str, taken: Collection[str]) -> str:
+    """Return a name, with a number if it is taken: a column may get its former type again."""
+    there = {other.lower() for other in taken}
+    return next(n for n in chain([name], (f"{name}_{i}" for i in count(2))) if n.lower() not in there)
+
+
 def _gone(f: Field, table: TableColumns, spec: TableSpec) -> SchemaChange:
     """Return the step for a column of the lake that the spec does not list."""
-    renamed = any(f.name == _name_of_old_column(c.name, f.type) for c in spec.columns)
+    olds = "|".join(re.escape(_name_of_old_column(c.name, f.type)) for c in spec.columns)
+    renamed = re.fullmatch(rf"({olds})(_\d+)?", f.name)
+    if spec.changes.gone != "drop" and f.type not in _DMS and not _DECIMAL.fullmatch(f.type):
+        raise SchemaError(
+            f"{spec.source}: another writer added the column '{f.name}' of type {f.type}, which Frazil cannot write again",
+            "copy it with the key to another table, which loses nothing, and drop it here by ALTER TABLE … DROP COLUMN",
+        )
     if renamed or f.name in table.auto_columns or spec.changes.gone == "keep":
         return SchemaChange("keep", f.name)
     if spec.changes.gone != "drop":

@@ -6,7 +6,7 @@ It only reads. Time travel uses snapshot ids, so results do not change while ano
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from frazil.config.sql import identifier, literal
 from frazil.config.time_sql import driver_rows
 from frazil.dms.position import POSITION, Position
 from frazil.lake import jvm
-from frazil.lake.kept_snapshots import read_kept_snapshots
+from frazil.lake.kept_snapshots import KeptSnapshot, read_kept_snapshots
 from frazil.lake.tables import TableError
 
 if TYPE_CHECKING:
@@ -27,15 +27,15 @@ VERSIONS_FROM = 50
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """One state of main. `after` is the id of the one before it, if that is kept; times are epoch milliseconds."""
+class Snapshot(KeptSnapshot):
+    """One state of main. `after` is the id of the one before it, if that is kept."""
 
-    id: int
     after: int | None
-    first: bool
-    committed_ms: int
-    operation: str
-    summary: dict[str, str] = field(repr=False)
+
+    @property
+    def first(self) -> bool:
+        """Whether it is the table's first state."""
+        return self.parent is None
 
     @property
     def kind(self) -> str:
@@ -70,10 +70,7 @@ def lineage(spark: SparkSession, name: str) -> list[Snapshot]:
     tagged = {s.id: s for newest in kept.tags.values() for s in kept.chain(newest)}
     older = sorted((s for s in tagged.values() if s.made_ms < main[0].made_ms), key=lambda s: s.made_ms)
     known = {s.id for s in (*older, *main)}
-    return [
-        Snapshot(s.id, s.parent if s.parent in known else None, s.parent is None, s.made_ms, s.operation, s.summary)
-        for s in (*older, *main)
-    ]
+    return [Snapshot(**vars(s), after=s.parent if s.parent in known else None) for s in (*older, *main)]
 
 
 def read(spark: SparkSession, name: str, snapshot: int) -> DataFrame:

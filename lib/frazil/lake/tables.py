@@ -20,17 +20,10 @@ from frazil.dms.applied_files import AppliedFiles
 from frazil.dms.position import POSITION, Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_schema, stored_applied_files
+from frazil.lake.clocks import require_table_in_past
 from frazil.lake.jvm import TAG
+from frazil.lake.other_writers import COLUMNS, RELOAD, REPLAY, require_own_columns, require_unique_keys, to_record
 from frazil.lake.stored_position import read_position, require_position
-from frazil.lake.table_checks import (
-    COLUMNS,
-    RELOAD,
-    REPLAY,
-    require_own_columns,
-    require_table_in_past,
-    require_unique_keys,
-    to_record,
-)
 from frazil.lake.table_pause import PAUSED, paused_error
 
 if TYPE_CHECKING:
@@ -78,17 +71,15 @@ def create_table(
         comment = f"COMMENT {literal(spec.comment)}" if spec.comment else ""
         parts = f"PARTITIONED BY ({', '.join(spec.partition)})" if spec.partition else ""
         spark.sql(f"CREATE TABLE {name} ({columns}) USING iceberg {parts} {comment} TBLPROPERTIES ({listed})")
-        if order := " ".join(
-            [
-                *(["DISTRIBUTED BY PARTITION"] if spec.partition else []),
-                *([f"LOCALLY ORDERED BY {', '.join(spec.sort)}"] if spec.sort else []),
-            ]
-        ):
-            spark.sql(f"ALTER TABLE {name} WRITE {order}")
+    table = jvm.load_table(spark, name)
+    if table.currentSnapshot() is None and FORM in table.properties():  # also after a kill
+        order = ["DISTRIBUTED BY PARTITION"] if spec.partition else []
+        order += [f"LOCALLY ORDERED BY {', '.join(spec.sort)}"] if spec.sort else []
+        if order:
+            spark.sql(f"ALTER TABLE {name} WRITE {' '.join(order)}")
         if spec.key and not any(spec.column(k).dms_type in ("REAL4", "REAL8") for k in spec.key):
             spark.sql(f"ALTER TABLE {name} SET IDENTIFIER FIELDS {', '.join(identifier(k) for k in spec.key)}")
-    table = jvm.load_table(spark, name)
-    if table.currentSnapshot() is None:
+        table.refresh()
         jvm_schema.ascii_partitions(spark, table)
         first = (position or Position()).to_json
         masked = [i for n, i in jvm_schema.ids(spark, table).items() if n in spec.names and spec.column(n).mask]
@@ -208,6 +199,11 @@ def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -
     table = jvm.load_table(spark, name)
     if POSITION in table.properties():
         raise TableError(f"{name} carries a position already", "run 02_cdc_merge: there is nothing to adopt")
+    if lost := jvm_schema.lost_partitions(spark, table):
+        raise TableError(
+            f"{name}: the column of its partition field {', '.join(lost)} was dropped, and Spark cannot write such a table",
+            "copy its rows to a new table (CREATE TABLE … AS SELECT), which loses none, and take that one over",
+        )
     spec.require_sound()
     has, wants = dict(spark.table(name).dtypes), {c.name: lake_type(c) for c in spec.columns}
     if differ := [n for n in {**has, **wants} if has.get(n) != wants.get(n)]:
@@ -237,11 +233,9 @@ def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -
     table.refresh()
     # The key columns are exactly the NOT NULL columns: this reveals a later change of the key. No row has a null there.
     change = table.updateSchema().allowIncompatibleChanges()
-    for f in table.schema().columns():
-        if f.name() in spec.key and f.isOptional():
-            change.requireColumn(f.name())
-        elif f.name() not in spec.key and f.isRequired():
-            change.makeColumnOptional(f.name())
+    for column in spec.names:
+        set_nulls = change.requireColumn if column in spec.key else change.makeColumnOptional
+        set_nulls(column)
     change.commit()
     table.refresh()
     jvm.start_position(table, jvm.SwapMetadata(position.to_json, {COLUMNS: columns_of(spark, table)}))
@@ -266,7 +260,7 @@ class TableState:
     parquet: bool = True
     """Whether its new data files are Parquet."""
     columns: str | None = None
-    """The recorded field ids of its columns (`table_checks.COLUMNS`)."""
+    """The recorded field ids of its columns (`other_writers.COLUMNS`)."""
     record: AppliedFiles = field(default_factory=AppliedFiles, compare=False)
     """The files that the table has applied."""
     paused: str = ""
@@ -294,14 +288,7 @@ def read_table_state(spark: SparkSession, name: str, checked: bool = True) -> Ta
     table = load(spark, name)
     if checked:
         require_table_in_past(table, name)
-    stored = table.properties().get(POSITION)
-    if stored is None:
-        require_position(table, name)
-        raise TableError(
-            f"{name} carries no position",
-            "run 00_setup first; a table of another pipeline is taken over by frazil adopt",
-        )
-    position, stamp = read_position(table, name, stored)
+    stored, position, stamp = _stored_position(table, name)
     if checked:
         since, again = require_not_rolled_back(table, name, stamp), RELOAD if position.stream else REPLAY
         require_own_columns(spark, table, name, again)
@@ -328,10 +315,24 @@ def read_table_state(spark: SparkSession, name: str, checked: bool = True) -> Ta
     )
 
 
+def _stored_position(table: jvm.JavaTable, name: str) -> tuple[str, Position, dict[str, int]]:
+    """Return the text of a table's position, the position and its stamp."""
+    stored = table.properties().get(POSITION)
+    if stored is None:
+        require_position(table, name)
+        raise TableError(
+            f"{name} carries no position",
+            "run 00_setup first; a table of another pipeline is taken over by frazil adopt",
+        )
+    return stored, *read_position(table, name, stored)
+
+
 def require_sound(spark: SparkSession, name: str) -> None:
-    """Raise the errors of `read_table_state` about a table's columns and times, for work that needs no position; keys are not read."""
+    """Raise the errors of `read_table_state`, but do not read keys: for maintenance, which may expire what shows a rollback."""
     table = load(spark, name)
     require_table_in_past(table, name)
+    *_, stamp = _stored_position(table, name)
+    require_not_rolled_back(table, name, stamp)
     require_own_columns(spark, table, name)
 
 
