@@ -217,7 +217,7 @@ class _StandardForm:
         rows, fields = dialect.row_delimiter, dialect.delimiter
         own_delimiter = len(fields) > 1 or not fields.isascii()
         self.delimiter = b"," if own_delimiter else fields.encode()
-        self.null = re.escape(dialect.null.encode())
+        self.null = dialect.null
         swaps = [(rows, "\n")] if rows != "\n" else []
         swaps += [(fields, ",")] if own_delimiter else []
         parked = {standard: next(aside) for _, standard in swaps}
@@ -360,9 +360,9 @@ def _lines_of_table(
         return text, None, 0
     text = text if text.endswith(NEWLINE) else text + NEWLINE
     d, any_field = re.escape(form.delimiter), rb"[^" + re.escape(form.delimiter) + rb"\n]*"
-    schema, name = (re.escape(part.encode()) for part in table)
+    schema, name, null = (re.escape(form.standard(text.encode(), last=True)) for text in (*table, form.null))
     own = any_field + d + name + d + schema + rb"(?:" + d + rb"[^\n]*)?"
-    no_name = rb"(?:" + form.null + rb")?"
+    no_name = rb"(?:" + null + rb")?"
     nameless = rb"|".join(
         [
             any_field + rb"(?:" + d + any_field + rb")?",
