@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COMMIT_TS = Column(COMMIT_TIME, "DATETIME", utc=True)
+PLACE = ("file_order", "number")
+"""The columns whose order is that of changes: the place of their file (`dms.file_order`) or partition, and `number`."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def type_columns(
     at = fields_by_role(roles, columns.columns)
     numbers = np.arange(first, first + columns.num_rows)
     values = values_by_role(columns, roles, rules)
-    return change_rows(values, numbers, spec, absent_columns(at, spec, FieldRules()), rows_of_table(at, rules))
+    return change_rows(values, numbers, spec, which=rows_of_table(at, rules))
 
 
 def no_changes(spec: TableSpec) -> pa.RecordBatch:
@@ -78,6 +80,13 @@ def no_changes(spec: TableSpec) -> pa.RecordBatch:
 
     fields = {"op": pa.array([], pa.string())} | {f"after:{name}": pa.array([], pa.string()) for name in spec.names}
     return change_rows(fields, np.array([], "int64"), spec).rows
+
+
+def in_file(rows: pa.RecordBatch | pa.Table, order: int) -> pa.RecordBatch | pa.Table:
+    """Return changes, or their events, with the place of their file in the order: the first column of `PLACE`."""
+    import pyarrow as pa
+
+    return rows.append_column(PLACE[0], pa.repeat(pa.scalar(order, pa.int32()), rows.num_rows))
 
 
 def change_rows(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
+from frazil.core.changes import PLACE
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 APPLY, LEAVE, ARRIVE = 1, 0, 2
 """The steps of a change: a plain one; a row that leaves its old key; the same row as it arrives at its new key."""
+EVENT_PLACE = (*PLACE, "step")
+"""The columns whose order is that of events."""
 
 
 def events(changes: pa.Table, spec: TableSpec) -> pa.Table:

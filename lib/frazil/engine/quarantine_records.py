@@ -14,11 +14,12 @@ from frazil.config.paths import as_uri
 from frazil.config.spec import TableSpec
 from frazil.config.time_sql import from_micros, micros_type
 from frazil.core.bad_rows import BadRow, BadRows
+from frazil.core.changes import PLACE
 from frazil.core.field_roles import TABLE
 from frazil.core.messages import seconds_of
 from frazil.core.types import arrow_of, type_texts
 from frazil.dms.file_layout import CHANGE_PHASE
-from frazil.engine.collapsed_batch import PLACE, as_micros, place_sql
+from frazil.engine.collapsed_batch import as_micros, place_sql
 from frazil.engine.read_files import FileToRead, PartitionRead
 from frazil.lake import quarantine_table
 from frazil.lake.quarantine_columns import JSON, LATER, NAMED, PARQUET, RECORD, SHARED, STATED, UNREADABLE, WAITING
