@@ -12,6 +12,7 @@ from frazil.core.bad_rows import COMMIT_TIME, FIELDS, KEY, OP, wrong_width
 from frazil.core.changes import type_records
 from frazil.core.csv import Dialect, RowBordersError, WrongWidth, read_records, rows_by_table
 from frazil.core.field_meaning import FieldRules
+from frazil.core.rows_of_table import table_named
 from helpers import pieces, spec_of
 
 PLAIN, ANY = Dialect(), FieldRules()
@@ -97,6 +98,12 @@ def test_a_row_that_names_no_table_reaches_each_table_of_its_file():
             ("public", "t"): 1 + bool(more),
             ("public", "u"): 1,
         }
+
+
+def test_a_line_of_another_length_that_names_no_table_is_known_as_such():
+    roles, rules = ("op", "table", "schema", "after:id"), FieldRules(null="NULL", table=("public", "t"))
+    lines = {"I,NULL,NULL,1,2": None, "I,t,NULL,1,2": None, "I,,public": None, "I,t,public": ("public", "t")}
+    assert {line: table_named(line, roles, Dialect(null="NULL"), rules) for line in lines} == lines
 
 
 def test_a_tables_name_may_have_characters_that_the_standard_form_replaces():

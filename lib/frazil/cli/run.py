@@ -104,7 +104,7 @@ def _outcome(
             )
             facts["worst_lag_s"] = lag.worst_latency(settings, began) if facts.get("rows") else None
         if facts["outcome"] == "nothing to do":
-            facts["waiting"] = quarantine_status.still_waiting(book)
+            facts["waiting"] = quarantine_status.waiting_in_words(book)
     return facts
 
 

@@ -61,4 +61,4 @@ def table_named(line: str, roles: Sequence[str], dialect: Dialect, rules: FieldR
     else:  # much faster, and half of a file's lines may be other tables'
         fields = line.split(dialect.delimiter, len(roles))
     schema, table = ((fields[i] if i < len(fields) else "") for i in map(roles.index, (SCHEMA, TABLE)))
-    return (schema, table) if schema and table else None
+    return None if {schema, table} & {None, "", rules.null} else (schema, table)

@@ -90,7 +90,7 @@ def newly_unreadable(settings: Settings, since: float) -> str:
     return many_unreadable([r for r in rows if r["set_aside_at"].timestamp() >= since])
 
 
-def still_waiting(book: Workbook) -> str:
+def waiting_in_words(book: Workbook) -> str:
     """Return how many rows of which tables, and messages without one, wait in the quarantine; empty: nothing waits."""
     records = known_records(book.settings) or []
     rows, lost = waiting_of(book, records), unreadable_of(records)

@@ -228,8 +228,7 @@ def changed(records: DataFrame, batch: str, sequence: int, **new) -> DataFrame:
     from pyspark.sql import functions as F
 
     values = {k: F.lit(v) if isinstance(v, str) else v for k, v in new.items()}
-    place = ["place"] if "place" in records.columns else []
-    return records.withColumns({**values, **changed_by(batch, sequence)}).select(*record_columns(), *place)
+    return records.withColumns({**values, **changed_by(batch, sequence)}).select(*record_columns())
 
 
 def changed_by(batch: str, sequence: int) -> dict[str, Column]:
