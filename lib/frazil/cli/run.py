@@ -100,7 +100,7 @@ def _outcome(
             with _followed(options.follow) as follow:
                 facts = _papermill(replace(task, follow=follow), run, timeout, lock)
             facts["unreadable"] = (
-                quarantine_status.newly_unreadable(settings, began) if settings.on_unreadable == "quarantine" else ""
+                quarantine_status.newly_unreadable(book, began) if settings.on_unreadable == "quarantine" else ""
             )
             facts["worst_lag_s"] = lag.worst_latency(settings, began) if facts.get("rows") else None
         if facts["outcome"] == "nothing to do":
