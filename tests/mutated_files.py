@@ -233,12 +233,10 @@ def records(text: str, dialect: Dialect) -> list[list[tuple[str, bool]]]:
     return found
 
 
-def meaning(record: list[tuple[str, bool]], dialect: Dialect) -> tuple | Bad | None:
-    """Return the row that a record is: a tuple of op and values, a bad row, or None for a record without any value."""
+def meaning(record: list[tuple[str, bool]], dialect: Dialect) -> tuple | Bad:
+    """Return the row that a record is: a tuple of op and values, or a bad row."""
     if len(record) != len(COLUMNS) + 2:
         return Bad(FIELDS)
-    if all(f == "" and not q for f, q in record):
-        return None
 
     def text(field: str, quoted: bool, has_empty: bool) -> str | None:
         if not field:
@@ -358,5 +356,4 @@ def judge(raw: bytes, dialect: Dialect) -> list[tuple[int, tuple | Bad]] | Refus
         found = _in_order(names, found)
         if found is None:
             return Refused(HEADER)
-    rows = [(number, meaning(record, dialect)) for number, record in enumerate(found, 1)]
-    return [(number, row) for number, row in rows if row is not None]
+    return [(number, meaning(record, dialect)) for number, record in enumerate(found, 1)]

@@ -12,6 +12,7 @@ from frazil.core.bad_rows import COMMIT_TIME, FIELDS, KEY, OP, wrong_width
 from frazil.core.changes import type_records
 from frazil.core.csv import Dialect, RowBordersError, WrongWidth, read_records, rows_by_table
 from frazil.core.field_meaning import FieldRules
+from frazil.core.rows_of_table import table_named
 from helpers import pieces, spec_of
 
 PLAIN, ANY = Dialect(), FieldRules()
@@ -99,6 +100,19 @@ def test_a_row_that_names_no_table_reaches_each_table_of_its_file():
         }
 
 
+def test_a_line_of_another_length_that_names_no_table_is_known_as_such():
+    roles, rules = ("op", "table", "schema", "after:id"), FieldRules(null="NULL", table=("public", "t"))
+    lines = {"I,NULL,NULL,1,2": None, "I,t,NULL,1,2": None, "I,,public": None, "I,t,public": ("public", "t")}
+    assert {line: table_named(line, roles, Dialect(null="NULL"), rules) for line in lines} == lines
+
+
+def test_a_tables_name_may_have_characters_that_the_standard_form_replaces():
+    rows = b"I||a,b||s||1@@I||c||s||2@@"
+    for block in (7, 1000):
+        found = read_records([rows], 4, Dialect("||", "@@", quotes=False), "f", block, ("s", "a,b"))
+        assert [n for records in found for n in records.numbers.tolist()] == [1]
+
+
 # --- what a row is
 
 
@@ -127,6 +141,7 @@ def test_a_bad_row_is_named_with_its_first_fault():
     assert changes.rows["number"].to_pylist() == [1, 9]
     assert [(b.number, b.column, b.of_old_value) for b in changes.bad] == [
         (2, OP, False), (3, KEY, False), (4, COMMIT_TIME, False), (5, "id", True), (6, "n", False), (7, "id", False),
+        (8, OP, False),
     ]  # fmt: skip
     assert "column 'n': '1.505' does not fit NUMERIC(9,2) (decimal(9,2) in the lake)" in changes.bad[4].reason
     assert changes.rows["commit_ts"][0].as_py().replace(tzinfo=None) == datetime(2024, 1, 1)

@@ -135,6 +135,15 @@ def test_a_sorted_table_that_keeps_every_change_gets_them_in_its_order(world, mo
     ]
 
 
+def test_a_row_of_nulls_alone_is_loaded_into_a_table_without_a_key(new_world):
+    w = new_world(TimestampColumnName="")
+    w.rules = {"rules": []}
+    w.table("t", "v WSTRING(9)", "n INT4", key=[])
+    w.specs["t"]["without_key"] = "append"
+    w.table_file("t").write("t", LOAD1, "a,1\n,\nb,2\n").loaded()
+    assert [(r[0], r[1], r[6]) for r in w.rows("t")] == [("a", 1, 1), ("b", 2, 3), (None, None, 2)]
+
+
 def test_many_small_load_files_become_few_data_files_in_one_commit(world, monkeypatch):
     _in_tasks(monkeypatch)
     world.table("t").setup()

@@ -100,6 +100,14 @@ def test_the_rows_of_the_source_that_made_a_key_are_found(book):
     assert row_history.origin(book, "public.t", ["3"], load["snapshot"])[0]["row"] == 3
 
 
+def test_a_row_that_a_change_of_a_part_of_its_key_took_away_is_found(new_world):
+    w = new_world().table("t", "a INT8", "b INT8", "v WSTRING(9)", key=["a", "b"]).load("t", (1, 1, "x")).loaded()
+    w.changes("t", U(2, 1, "y", was=(1, None))).merged()
+    book = w.book(ExploreSettings)
+    (gone,) = row_history.origin(book, "public.t", ["1", "1"])
+    assert (gone["a"], gone["b"], gone["file"], gone["key_change"]) == (2, 1, FILE1, "1, 1 → 2, 1")
+
+
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_key_keeps_its_history_through_compaction(new_world, version):
     w = new_world().table("t").load("t", (1, "a"), (2, "b"))

@@ -18,6 +18,7 @@ from frazil.cli import check
 from frazil.config.settings import OperateSettings
 from frazil.flows import lag, quarantine_replay, quarantine_status
 from frazil.lake import jvm, pyiceberg_catalog, quarantine_table
+from frazil.results import TableResult
 from helpers import Killed, slow
 from stream_world import KafkaWorld
 
@@ -178,6 +179,20 @@ def _unreadable(w, status: str = "unreadable") -> list[tuple]:
         w.spark.table(f"lake.{w.space}_ops.quarantine").where(f"table_name is null and status = '{status}'").collect()
     )
     return sorted((r.path.rpartition("/")[2], int(r.row_no), bytes(r.raw) if r.raw is not None else None) for r in rows)
+
+
+def test_environments_that_share_a_quarantine_discard_only_messages_of_their_own_topics(
+    new_stream, kafka, catalog_options, tmp_path
+):
+    w = new_stream().table("t").loaded().send(JUNK)
+    other = KafkaWorld(kafka, tmp_path / "other", f"{w.space}b", catalog_options).table("t").loaded()
+    w.merged(**_aside(w))
+    assert quarantine_replay.run(other.book(quarantine="discard", **_aside(w))) == [
+        TableResult("public.t", "unchanged", "nothing waits")
+    ]
+    assert check._quarantined(other.book(OperateSettings, **_aside(w))) == []
+    assert [row[:2] for row in _unreadable(w)] == [("0", 0)]
+    assert len(check._quarantined(w.book(OperateSettings, **_aside(w)))) == 1
 
 
 def test_messages_that_tell_no_table_are_set_aside_once(new_stream):

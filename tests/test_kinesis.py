@@ -123,6 +123,23 @@ def test_rows_set_aside_are_replayed_in_the_order_of_their_shard(new_stream):
 
 
 @pytest.mark.slow
+def test_a_message_of_a_table_that_keeps_every_change_is_replayed(new_stream):
+    w = new_stream()
+    aside = {"on_bad_rows": "quarantine", "ops_namespace": f"{w.space}_ops"}
+    spec = w.table("t", "id INT8", "n INT4").specs["t"]
+    spec |= {"key": [], "without_key": "append"}
+    w.table_file("t").loaded()
+    w.message("insert", id=1, n=1).message("insert", id=2, n=3_000_000_000).merged(**aside)
+    spec["columns"][1]["type"] = "INT8"
+    w.table_file("t")
+    number = "49590338271490256608559692538361571095921575989136588898"  # as AWS counts, unlike moto
+    w.spark.sql(f"UPDATE lake.{w.space}_ops.quarantine SET row_no = '{number}'")
+    (done,) = quarantine_replay.run(w.book(quarantine="replay", **aside))
+    assert done.counts == {"replayed": 1}, done.note
+    assert [(r[0], r[1], r[6]) for r in w.rows("t")] == [(1, 1, 1), (2, 3_000_000_000, None)]
+
+
+@pytest.mark.slow
 def test_parents_are_read_before_their_children(new_stream):
     w = new_stream().table("t").loaded()
     last = {}

@@ -526,3 +526,22 @@ def test_tables_of_one_name_in_two_environments_share_a_quarantine_and_no_row(ne
         assert replayed(w).counts == {"replayed": 1}
     assert a.rows("t") == [(1, BIG, "A"), (2, 5, "A")]
     assert b.rows("t") == [(1, 1, "a"), (2, 2, "b"), (9, BIG + 1, "B")]
+
+
+@pytest.mark.slow
+def test_a_row_that_changed_a_part_of_its_key_is_replayed_beside_newer_rows_of_other_keys(world):
+    more = {"on_bad_rows": "quarantine", "ops_namespace": f"{world.space}_ops"}
+    columns = ("a INT8", "b INT8", "n INT4")
+    world.table("t", *columns, key=["a", "b"]).load("t", (1, 1, 1), (5, 5, 5)).loaded()
+    world.changes("t", U(2, 1, BIG, was=(1, None))).merged(**more)
+    world.changes("t", U(5, 5, 6), name=FILE2).merged(**more)
+    world.table("t", *columns[:2], "n INT8", key=["a", "b"])
+    (done,) = quarantine_replay.run(world.book(quarantine="replay", **more))
+    assert done.counts == {"replayed": 1}, done.note
+    assert world.rows("t") == [(2, 1, BIG), (5, 5, 6)]
+
+
+def test_the_example_of_a_fault_is_its_oldest_row(aside):
+    aside.changes("t", *[U(1, n) for n in range(8)], U(2, BIG), U(3, BIG)).merged()
+    (told,) = quarantine_replay.plan(aside.book())
+    assert (told["rows"], told["example"].split(": ")[0].rsplit(" ", 1)[1]) == (2, "9")

@@ -101,7 +101,7 @@ def test_what_is_no_line_or_more_than_one_stays_bad():
     assert sorted((w.number, w.line) for w in found.wrong_width) == [(i, lines[i]) for i in (1, 2, 3, 4, 6)]
     reasons = [row["reason"] for row in rows_of([record(line) for line in ("", '"I', "I|x", "||||||||")])]
     assert all("too many or too few fields" in reason for reason in reasons[:3])
-    assert reasons[3] == NOT_ITS_OWN
+    assert reasons[3] == "unknown operation None, none of I, U, D or their OpValues"
 
 
 def test_rows_of_parquet_come_back_from_their_texts():

@@ -458,7 +458,6 @@ ELSEWHERE = {
     "apply_batch: named in an hour that": "the files are applied in two runs; see test_clocks",
     "new_tables: cannot be created": "a spec is written by hand; see test_kafka",
     "new_tables: messages of tables without a spec": "a spec is written; see test_kafka",
-    "quarantine: and read again they were others": "the run is repeated",
     "quarantine_table: were quarantined with batch": "a person looks at the branch: both ways are named",
     "schema_changes: …: column '…' …": "the column gets another name in the lake; see test_table_names",
     "schema_changes: rows lack columns of a table without key": "whole rows are compared, so the table is loaded again",

@@ -129,6 +129,14 @@ def test_files_of_before_and_after_a_column_went_keep_what_each_row_carried(sour
     assert table(source) == {1: {"v": "A", "n": 11}, 2: {"v": "B", "n": 20}, 3: {"v": "C", "n": 30}}
 
 
+@pytest.mark.parametrize("empty", [FILE1, FILE3], ids=["before", "after"])
+def test_a_file_without_bytes_takes_no_values_from_the_rows_of_others(source, empty):
+    declare(source, "id INT8", "v WSTRING(9)", "n INT4", changes={"gone": "keep"})
+    put(source, FILE2, "id,v", "U,1,A").write("t", empty, "")
+    source.merged()
+    assert source.rows("t") == [(1, "A", 10), (2, "b", 20)]
+
+
 def test_a_column_that_the_spec_no_longer_lists_is_refused_kept_or_dropped(source):
     declare(source, "id INT8", "v WSTRING(9)")
     put(source, FILE1, "id,v", "U,1,A")

@@ -92,7 +92,7 @@ def _line(name: str, problem: str, cure: str) -> str:
 
 def _quarantined(book: Workbook) -> list[str]:
     records = quarantine_status.known_records(book.settings) or []  # without a catalog, the tables' line says so
-    waiting, lost = quarantine_status.waiting_of(book, records), quarantine_status.unreadable_of(records)
+    waiting, lost = quarantine_status.waiting_of(book, records), quarantine_status.unreadable_of(book, records)
     rows, allowed = sum(waiting.values()) + len(lost), book.settings.max_quarantined
     parts = [f"{count:,} of {table}" for table, count in sorted(waiting.items())]
     parts += [quarantine_status.many_unreadable(lost)] if lost else []

@@ -79,7 +79,7 @@ def _lake(operate: OperateSettings) -> tuple[dict[str, dict[str, int]], dict[str
             sizes[spec.source] = pyiceberg_catalog.sizes(pyiceberg_catalog.get_table(catalog, spec.target))
     records = pyiceberg_catalog.records(pyiceberg_catalog.ops_table(operate, "quarantine"))
     waiting = dict.fromkeys(book.specs, 0) | quarantine_status.waiting_of(book, records)
-    lost = len(quarantine_status.unreadable_of(records))
+    lost = len(quarantine_status.unreadable_of(book, records))
     return sizes, waiting | ({quarantine_status.NO_TABLE: lost} if lost else {})
 
 
@@ -133,7 +133,7 @@ def _read(book: Workbook, spec: TableSpec) -> list[Place]:
     """Return the folder, topics or streams that a table's rows came from."""
     if book.is_kafka:
         broker, topic = book.stream.brokers.split(",")[0], book.topic(spec)
-        return [Place(f"kafka://{broker}", t) for t in ([topic] if topic else book.stream.topics)]
+        return [Place(f"kafka://{broker}", t) for t in ([topic] if topic else book.stream.names)]
     if book.stream:
         return [Place(arn.rpartition(":")[0], arn.rpartition(":")[2]) for arn in book.stream.arns()]
     of_all = book.endpoint.preserve_transactions and isinstance(book.settings, CdcMergeSettings)

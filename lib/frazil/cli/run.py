@@ -103,11 +103,11 @@ def _outcome(options: argparse.Namespace, book: Workbook, run: RunFolder, task: 
             with _followed(options.follow) as follow:
                 facts = _papermill(replace(task, follow=follow), run, options.timeout, lock)
             facts["unreadable"] = (
-                quarantine_status.newly_unreadable(settings, began) if settings.on_unreadable == "quarantine" else ""
+                quarantine_status.newly_unreadable(book, began) if settings.on_unreadable == "quarantine" else ""
             )
             facts["worst_lag_s"] = lag.worst_latency(settings, began) if facts.get("rows") else None
         if facts["outcome"] == "nothing to do":
-            facts["waiting"] = quarantine_status.still_waiting(book)
+            facts["waiting"] = quarantine_status.waiting_in_words(book)
     return facts
 
 

@@ -134,9 +134,9 @@ def fault_of_unkept_times(fault: Fault | None) -> Fault | None:
     return replace(fault, mask=fault.mask & ~as_mask(alike))
 
 
-def fault_of_unknown_table(unknown: np.ndarray | None) -> Fault | None:
+def fault_of_unknown_table(unknown: np.ndarray) -> Fault | None:
     """Return the fault of rows that do not name their table: no table may skip them, since they may be its own."""
-    if unknown is None or not unknown.any():
+    if not unknown.any():
         return None
     return Fault(unknown, FIELDS, None, "names no table, and so stops all that share its file")
 

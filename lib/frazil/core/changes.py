@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 COMMIT_TS = Column(COMMIT_TIME, "DATETIME", utc=True)
+PLACE = ("file_order", "number")
+"""The columns whose order is that of changes: the place of their file (`dms.file_order`) or partition, and `number`."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,11 @@ def type_records(
 ) -> Changes:
     """Return the changes in records of CSV; `roles` has the role of each field.
 
-    A role is `op`, `ts`, `seq`, `after:<column>`, `before:<column>`, `skip`, or one of `field_roles`. Rows without any
-    value are no changes.
+    A role is `op`, `ts`, `seq`, `after:<column>`, `before:<column>`, `skip`, or one of `field_roles`.
     """
     at = fields_by_role(roles, fields.columns)
     texts = texts_by_role(fields, roles, spec, rules)
-    return change_rows(texts, numbers, spec, absent_columns(at, spec, rules), rows_of_table(_filled(fields), at, rules))
+    return change_rows(texts, numbers, spec, absent_columns(at, spec, rules), rows_of_table(at, rules))
 
 
 def type_columns(
@@ -68,9 +69,8 @@ def type_columns(
 
     at = fields_by_role(roles, columns.columns)
     numbers = np.arange(first, first + columns.num_rows)
-    every = np.ones(columns.num_rows, bool)
     values = values_by_role(columns, roles, rules)
-    return change_rows(values, numbers, spec, absent_columns(at, spec, FieldRules()), rows_of_table(every, at, rules))
+    return change_rows(values, numbers, spec, which=rows_of_table(at, rules))
 
 
 def no_changes(spec: TableSpec) -> pa.RecordBatch:
@@ -80,6 +80,13 @@ def no_changes(spec: TableSpec) -> pa.RecordBatch:
 
     fields = {"op": pa.array([], pa.string())} | {f"after:{name}": pa.array([], pa.string()) for name in spec.names}
     return change_rows(fields, np.array([], "int64"), spec).rows
+
+
+def in_file(rows: pa.RecordBatch | pa.Table, order: int) -> pa.RecordBatch | pa.Table:
+    """Return changes, or their events, with the place of their file in the order: the first column of `PLACE`."""
+    import pyarrow as pa
+
+    return rows.append_column(PLACE[0], pa.repeat(pa.scalar(order, pa.int32()), rows.num_rows))
 
 
 def change_rows(
@@ -98,7 +105,7 @@ def change_rows(
 
     nothing = pa.nulls(len(numbers), pa.string())
     op = texts["op"] if "op" in texts else pa.repeat(pa.scalar("I"), len(numbers))
-    which = which or RowMasks(np.ones(len(numbers), bool))
+    which = which or RowMasks(np.ones(len(numbers), bool), np.zeros(len(numbers), bool))
     commit_ts, time_fault = _typed(COMMIT_TS, texts.get("ts", nothing))
     faults = [  # of a row with several faults the first one counts
         bad_rows.fault_of_unknown_table(which.unknown),
@@ -135,15 +142,3 @@ def _declared(column: Column, values: pa.Array) -> pa.Array:
 
     texts = values if pa.types.is_string(values.type) else as_texts_where_lacking(column, values)
     return values if texts is None else replaced_texts(column, texts)
-
-
-def _filled(fields: pa.RecordBatch) -> np.ndarray:
-    """Return which rows have any value."""
-    import numpy as np
-
-    filled = np.zeros(fields.num_rows, bool)
-    for column in fields.columns:
-        if not column.null_count:
-            return np.ones(fields.num_rows, bool)
-        filled |= column.is_valid().to_numpy(zero_copy_only=False)
-    return filled

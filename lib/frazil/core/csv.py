@@ -119,8 +119,8 @@ def records_of_lines(lines: Sequence[bytes], width: int, dialect: Dialect) -> Re
     import numpy as np
 
     form = _StandardForm(dialect)
-    texts = [form.standard(line, last=True) for line in lines]
-    single = [i for i, text in enumerate(texts) if _is_single_row(text, dialect.quotes, form.delimiter)]
+    texts, row = [form.standard(line, last=True) for line in lines], _row_form(form.delimiter, dialect.quotes)
+    single = [i for i, text in enumerate(texts) if text and row.fullmatch(text)]
     text = NEWLINE + NEWLINE.join(texts[i] for i in single)  # Arrow would take a byte order mark off its start
     records = _parse(text, width, dialect, form.restored, np.array(single, "int64"))
     others = {*range(len(lines))} - {*single}
@@ -181,7 +181,7 @@ def _blocks(pieces: Iterable[bytes], dialect: Dialect, size: int) -> Iterator[tu
         except _BrokenQuotes as error:
             error.rows_before -= header  # which is no row
             raise
-        begin = _first_row(data, dialect, form.delimiter) if header and end else 0
+        begin = _row_form(form.delimiter, dialect.quotes).match(data).end() + 1 if header and end else 0
         header = header and not end
         if end > begin:
             yield data[begin:end], form.restored
@@ -217,7 +217,7 @@ class _StandardForm:
         rows, fields = dialect.row_delimiter, dialect.delimiter
         own_delimiter = len(fields) > 1 or not fields.isascii()
         self.delimiter = b"," if own_delimiter else fields.encode()
-        self.null = re.escape(dialect.null.encode())
+        self.null = dialect.null
         swaps = [(rows, "\n")] if rows != "\n" else []
         swaps += [(fields, ",")] if own_delimiter else []
         parked = {standard: next(aside) for _, standard in swaps}
@@ -295,7 +295,7 @@ def _scan(data: bytes, delimiter: bytes, last: bool) -> int:
 
     A quote in a field that does not begin with one is a plain character.
     """
-    field = _field_form(delimiter)
+    field = re.compile(_field(delimiter, quotes=True) + rb"(" + re.escape(delimiter) + rb"|\n|\Z)")
     at, end, row = 0, 0, 0
     while at < len(data):
         found = field.match(data, at)
@@ -312,30 +312,10 @@ def _scan(data: bytes, delimiter: bytes, last: bool) -> int:
     return len(data) if last else end
 
 
-def _is_single_row(text: bytes, with_quotes: bool, delimiter: bytes) -> bool:
-    """Return whether a text in standard form is one row, without its end."""
-    if not with_quotes or QUOTE not in text:
-        return text != b"" and NEWLINE not in text
-    form, at = _field_form(delimiter), 0
-    while found := form.match(text, at):
-        if found[1] != delimiter:
-            return found[1] == b""
-        at = found.end()
-    return False
-
-
-def _first_row(data: bytes, dialect: Dialect, delimiter: bytes) -> int:
-    """Return where the first row of a block ends."""
-    form = _field_form(delimiter) if dialect.quotes else re.compile(rb"[^\n]*(\n|\Z)")
-    at = 0
-    while (found := form.match(data, at)) and found[1] not in (NEWLINE, b""):
-        at = found.end()
-    return found.end() if found else len(data)
-
-
-def _field_form(delimiter: bytes) -> re.Pattern[bytes]:
-    """Return the pattern of one field and its end."""
-    return re.compile(_field(delimiter, quotes=True) + rb"(" + re.escape(delimiter) + rb"|\n|\Z)")
+def _row_form(delimiter: bytes, quotes: bool) -> re.Pattern[bytes]:
+    """Return the pattern of one row without its end."""
+    field = _field(delimiter, quotes)
+    return re.compile(field + rb"(?:" + re.escape(delimiter) + field + rb")*+")
 
 
 def _field(delimiter: bytes, quotes: bool) -> bytes:
@@ -360,9 +340,9 @@ def _lines_of_table(
         return text, None, 0
     text = text if text.endswith(NEWLINE) else text + NEWLINE
     d, any_field = re.escape(form.delimiter), rb"[^" + re.escape(form.delimiter) + rb"\n]*"
-    schema, name = (re.escape(part.encode()) for part in table)
+    schema, name, null = (re.escape(form.standard(text.encode(), last=True)) for text in (*table, form.null))
     own = any_field + d + name + d + schema + rb"(?:" + d + rb"[^\n]*)?"
-    no_name = rb"(?:" + form.null + rb")?"
+    no_name = rb"(?:" + null + rb")?"
     nameless = rb"|".join(
         [
             any_field + rb"(?:" + d + any_field + rb")?",

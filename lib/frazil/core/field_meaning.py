@@ -112,18 +112,15 @@ def _operations(texts: pa.Array, rules: FieldRules) -> pa.Array:
     return found
 
 
-def absent_columns(at: dict[str, pa.Array], spec: TableSpec, rules: FieldRules) -> dict[str, pa.Array]:
-    """Return, by column, which rows do not carry it."""
-    import pyarrow as pa
+def absent_columns(at: Mapping[str, pa.Array], spec: TableSpec, rules: FieldRules) -> dict[str, pa.Array]:
+    """Return, by column, which rows have CsvNoSupValue instead of a value."""
     import pyarrow.compute as pc
 
-    rows = len(next(iter(at.values())))
-    found = {c: pa.repeat(pa.scalar(True), rows) for c in spec.optional if f"after:{c}" not in at}
-    if rules.not_carried is not None:
-        for name in spec.names:
-            if (field := at.get(f"after:{name}")) is not None:
-                found[name] = pc.fill_null(pc.equal(field, rules.not_carried), False)
-    return {c: mask for c, mask in found.items() if pc.any(mask).as_py()}
+    if rules.not_carried is None:
+        return {}
+    there = [name for name in spec.names if f"after:{name}" in at]
+    found = {name: pc.fill_null(pc.equal(at[f"after:{name}"], rules.not_carried), False) for name in there}
+    return {name: mask for name, mask in found.items() if pc.any(mask).as_py()}
 
 
 def _is_read(role: str) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
+from frazil.core.changes import PLACE
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 APPLY, LEAVE, ARRIVE = 1, 0, 2
 """The steps of a change: a plain one; a row that leaves its old key; the same row as it arrives at its new key."""
+EVENT_PLACE = (*PLACE, "step")
+"""The columns whose order is that of events."""
 
 
 def events(changes: pa.Table, spec: TableSpec) -> pa.Table:
@@ -55,17 +58,22 @@ def moves(changes: pa.Table, spec: TableSpec) -> np.ndarray:
     return moved & pc.equal(changes["op"], "U").to_numpy() if moved.any() else moved
 
 
-def _left_behind(moved: pa.Table, spec: TableSpec) -> pa.Table:
-    """Return the deletes of the old keys; a part of a key without an old value did not change."""
-    import pyarrow as pa
+def old_keys(changes: pa.Table, spec: TableSpec) -> list[pa.ChunkedArray]:
+    """Return the columns of the keys before the changes; a part of a key without an old value did not change."""
     import pyarrow.compute as pc
+
+    return [pc.coalesce(changes[f"old_{i}"], changes[f"new_{spec.names.index(k)}"]) for i, k in enumerate(spec.key)]
+
+
+def _left_behind(moved: pa.Table, spec: TableSpec) -> pa.Table:
+    """Return the deletes of the old keys."""
+    import pyarrow as pa
 
     columns = {name: moved[name] for name in moved.column_names}
     columns["op"] = pa.array(["D"] * len(moved))
+    olds = dict(zip(spec.key, old_keys(moved, spec), strict=True))
     for i, name in enumerate(spec.names):
-        new = moved[f"new_{i}"]
-        old = moved[f"old_{spec.key.index(name)}"] if name in spec.key else None
-        columns[f"new_{i}"] = pa.nulls(len(moved), new.type) if old is None else pc.coalesce(old, new)
+        columns[f"new_{i}"] = olds[name] if name in olds else pa.nulls(len(moved), moved[f"new_{i}"].type)
     return pa.table(columns, schema=moved.schema)
 
 

@@ -1,4 +1,4 @@
-"""The latest row per key of changes in order (`dms.file_order`, then the row), and numbers by which equal keys are found.
+"""The latest row per key of changes in order (`changes.PLACE`), and numbers by which equal keys are found.
 
 There are codes within a table, and hashes that are the same everywhere. For the key index a key is itself if it fits 64
 bits, else two halves of a digest, as in `key_index.key_sql`. Tables without a key may be multisets, in which a change

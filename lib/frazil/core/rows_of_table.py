@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RowMasks:
-    """Which rows of a block are this table's or may be (`mine`), and which name no table (`unknown`, None: none does)."""
+    """Which rows of a block are this table's or may be (`mine`), and which name no table (`unknown`)."""
 
     mine: np.ndarray
-    unknown: np.ndarray | None = None
+    unknown: np.ndarray
     of_load: bool = False
 
 
-def rows_of_table(filled: np.ndarray, at: Mapping[str, pa.Array], rules: FieldRules) -> RowMasks:
-    """Return which rows with any value (`filled`) are of this table, and which name none."""
+def rows_of_table(at: Mapping[str, pa.Array], rules: FieldRules) -> RowMasks:
+    """Return which rows are of this table, and which name none; `at` has the fields by role."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -41,14 +41,12 @@ def rows_of_table(filled: np.ndarray, at: Mapping[str, pa.Array], rules: FieldRu
     named = [(at.get(ORIGIN + name, pa.nulls(rows, pa.string())), value) for name, value in rules.origin.items()]
     if TABLE in at:
         named += zip((at[SCHEMA], at[TABLE]), rules.table, strict=True)
-    if not named:
-        return RowMasks(filled, None, rules.of_load)
     own, unknown = np.ones(rows, bool), np.zeros(rows, bool)
     for column, value in named:
         texts = without(column.cast(pa.string()), rules.null)
         unknown |= texts.is_null().to_numpy(zero_copy_only=False)
         own &= as_mask(pc.equal(texts, value))
-    return RowMasks(filled & (own | unknown), unknown, rules.of_load)
+    return RowMasks(own | unknown, unknown, rules.of_load)
 
 
 def table_named(line: str, roles: Sequence[str], dialect: Dialect, rules: FieldRules) -> tuple[str, str] | None:
@@ -63,4 +61,4 @@ def table_named(line: str, roles: Sequence[str], dialect: Dialect, rules: FieldR
     else:  # much faster, and half of a file's lines may be other tables'
         fields = line.split(dialect.delimiter, len(roles))
     schema, table = ((fields[i] if i < len(fields) else "") for i in map(roles.index, (SCHEMA, TABLE)))
-    return (schema, table) if schema and table else None
+    return None if {schema, table} & {None, "", rules.null} else (schema, table)

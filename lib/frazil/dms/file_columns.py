@@ -296,9 +296,9 @@ class Shape:
 
 
 def shapes(table: SourceTable, files: Sequence[DmsObject], phase: int) -> list[Shape]:
-    """Return the columns of each file, in the given order; only first lines and footers are read."""
-    known = field_names(table)
-    return each_of(lambda f: _shape(f, table, phase, known), files, any(is_s3(f.path) for f in files))
+    """Return the columns of each file that has any bytes, in the given order; only first lines and footers are read."""
+    known, written = field_names(table), [f for f in files if f.size]
+    return each_of(lambda f: _shape(f, table, phase, known), written, any(is_s3(f.path) for f in written))
 
 
 def first_alike(table: SourceTable, files: Sequence[DmsObject]) -> list[DmsObject]:
@@ -324,7 +324,7 @@ def _columns(file: DmsObject, table: SourceTable) -> tuple[str, ...] | None:
 def _shape(file: DmsObject, table: SourceTable, phase: int, known: FieldNames) -> Shape:
     spec, endpoint = table.spec, table.endpoint
     names, where = _names(file, endpoint), _place_of_names(file)
-    if names is None and not (spec.layouts and file.size):
+    if names is None and not spec.layouts:
         return Shape(where)
     if names is None:
         if not file.is_shared:

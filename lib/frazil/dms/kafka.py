@@ -208,7 +208,7 @@ class Kafka:
     """The topics that a DMS task writes to."""
 
     brokers: str
-    topics: tuple[str, ...]
+    names: tuple[str, ...]
     scheme = "kafka://"
     has_end_offsets = True
 
@@ -254,7 +254,7 @@ class Kafka:
         from confluent_kafka import TopicCollection
 
         def ask() -> dict[str, str]:
-            topics = TopicCollection(list(self.topics))
+            topics = TopicCollection(list(self.names))
             found = self._admin.describe_topics(topics, request_timeout=PATIENCE_S)
             return {topic: str(described.result(2 * PATIENCE_S).topic_id) for topic, described in found.items()}
 
@@ -270,11 +270,11 @@ class Kafka:
         from confluent_kafka import TopicPartition
 
         known = self._admin.list_topics(timeout=PATIENCE_S).topics
-        for topic in self.topics:
+        for topic in self.names:
             if topic not in known:
                 names = [t for t in known if not t.startswith("__")]
                 raise StreamError(f"no topic '{topic}' at {self.brokers}", nearest(topic, names))
-        parts = [TopicPartition(t, p) for t in self.topics for p in known[t].partitions]
+        parts = [TopicPartition(t, p) for t in self.names for p in known[t].partitions]
         futures = self._admin.list_offsets(dict.fromkeys(parts, spec), request_timeout=PATIENCE_S)
         return {f"{at.topic}/{at.partition}": found.result(2 * PATIENCE_S).offset for at, found in futures.items()}
 

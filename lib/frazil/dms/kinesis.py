@@ -81,7 +81,7 @@ class Kinesis:
     """The streams that a DMS task writes to."""
 
     region: str
-    streams: tuple[str, ...]
+    names: tuple[str, ...]
     scheme = "kinesis://"
     has_end_offsets = False
 
@@ -127,7 +127,7 @@ class Kinesis:
 
     def _shards(self) -> dict[str, Shard]:
         shards: dict[str, Shard] = {}
-        for stream in self.streams:
+        for stream in self.names:
             request: dict[str, Any] = {"StreamName": stream}
             while request:
                 page = self._ask("list_shards", **request)
@@ -157,7 +157,7 @@ class Kinesis:
         return {**self.ends(), ARRIVED: round(at * 1000)}
 
     def _summaries(self) -> dict[str, dict[str, Any]]:
-        answers = {s: self._ask("describe_stream_summary", StreamName=s) for s in self.streams}
+        answers = {s: self._ask("describe_stream_summary", StreamName=s) for s in self.names}
         return {s: answer["StreamDescriptionSummary"] for s, answer in answers.items()}
 
     def stream_ids(self) -> dict[str, str]:

@@ -123,9 +123,13 @@ class Retention:
 
 
 class Stream(Protocol):
-    """A stream that DMS writes to; `has_end_offsets` is true if `ends` shows the number of messages."""
+    """What DMS writes messages to: the topics or streams of some `names`.
+
+    `has_end_offsets` is true if `ends` shows the number of messages.
+    """
 
     scheme: str
+    names: tuple[str, ...]
     has_end_offsets: bool
 
     def start(self, where: str) -> Offsets:

@@ -14,7 +14,7 @@ from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier, literal
 from frazil.config.time_sql import from_micros
 from frazil.core.bad_rows import OPERATIONS, SHOWN, BadRows
-from frazil.core.changes import Changes
+from frazil.core.changes import PLACE, Changes
 from frazil.core.masks import masked
 from frazil.engine.read_files import FileToRead, PartitionRead
 from frazil.lake.small_frames import of_arrow
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from frazil.engine.kept_batch import KeptBatch
 
 
-PLACE = ("file_order", "number")
-"""The columns with the place of a key's last change in its batch."""
 OPERATION_SOURCES = ("commit_ts", "change_seq", "object", "number")
 """The columns from which a table that keeps every change has those after its own; see `OPERATION_COLUMNS`."""
 

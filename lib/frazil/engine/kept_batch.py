@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from frazil.core.key_changes import keys_at_first
+from frazil.core.key_changes import EVENT_PLACE, keys_at_first
 from frazil.core.latest_per_key import Latest
 from frazil.engine.collapsed_batch import as_micros, can_be_bound, lake_values, merge_rows
-from frazil.engine.row_form import ORDER, RowForm, in_batches, packed
+from frazil.engine.row_form import RowForm, in_batches, packed
 from frazil.engine.tasks import results_of, values_of
 from frazil.lake.data_file_writer import ROW_ID
 from frazil.lake.small_frames import of_arrow
@@ -41,7 +41,7 @@ def moving_of_bucket(bucket: int, latest: Latest, rows: pa.Table, form: RowForm)
     place = latest.moving["row"]
     number = pc.add(place, pa.scalar(bucket << BUCKET_BITS))
     keys = rows.select(form.key_columns).take(place.combine_chunks())
-    found = latest.moving.select([*ORDER, "deleted"]).append_column("n", number)
+    found = latest.moving.select([*EVENT_PLACE, "deleted"]).append_column("n", number)
     for name in keys.column_names:
         found = found.append_column(name, keys[name])
     return found
@@ -56,7 +56,7 @@ def moved_rows(parts: Sequence[pa.Table], form: RowForm) -> pa.Table | None:
 
     if not parts:
         return None
-    moving = pa.concat_tables(parts).sort_by([(name, "ascending") for name in ORDER])
+    moving = pa.concat_tables(parts).sort_by([(name, "ascending") for name in EVENT_PLACE])
     numbers = moving["n"].to_pylist()
     at_first = keys_at_first(moving, numbers)
     if not at_first:

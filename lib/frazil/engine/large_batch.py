@@ -57,7 +57,7 @@ def collapse_files(spark: SparkSession, table: SourceTable, files: Sequence[DmsO
     size, cores, most_bad = sum(f.size for f in files), spark.sparkContext.defaultParallelism, wanted.most_bad
     groups = groups_of(planned, [f.size for f in ordered], cores, LEAST_GROUP)
     partitions = max(cores, size // BUCKET_BYTES)
-    every, buckets = every_of(size), bucket_of_each_partition(partitions)
+    every, buckets = every_of(size), bucket_of_each_partition(spark, partitions)
 
     def blocks_of(group: Sequence[FileToRead]) -> Iterator[pa.RecordBatch]:
         for file in group:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import SHOWN
-from frazil.core.changes import Changes, no_changes
+from frazil.core.changes import PLACE, Changes, in_file, no_changes
 from frazil.core.latest_per_key import net_rows
 from frazil.engine.collapsed_batch import (
     BYTES_A_CHANGE,
     OPERATION_SOURCES,
-    PLACE,
     Collapsed,
     Tally,
     Wanted,
@@ -51,9 +50,10 @@ def collapse_part(blocks: Blocks, reading: PartReading, count: int, wanted: Want
         return _collapse_here(reading.changes_of(iter(rows.to_batches())), reading, wanted)
     if reading.spec.policy != "key":
         return replace(_each_row_by_tasks(mine, reading, wanted), files=reading.partitions)
-    cores = blocks.sparkSession.sparkContext.defaultParallelism
+    spark = blocks.sparkSession
+    cores = spark.sparkContext.defaultParallelism
     partitions = max(cores, count * BYTES_A_CHANGE // BUCKET_BYTES)
-    read = changes_of_part(blocks, reading, bucket_of_each_partition(partitions), wanted.most_bad)
+    read = changes_of_part(blocks, reading, bucket_of_each_partition(spark, partitions), wanted.most_bad)
     found = collapse_blocks(read, RowForm(reading.spec, wanted.places), partitions, wanted)
     return replace(found, files=reading.partitions)
 
@@ -78,12 +78,12 @@ def _of_messages(rows: pa.Table, reading: PartReading, wanted: Wanted, tally: Ta
 
 
 def _each_as_row(changes: pa.Table, spec: TableSpec, names: Sequence[str]) -> pa.Table:
-    """Return every change as a row, with `OPERATION_SOURCES` if the table keeps them; `names` are those by `file_order`."""
+    """Return every change as a row, with `OPERATION_SOURCES` if the table keeps them; `names` are those of partitions, in order."""
     import pyarrow as pa
 
     rows = collapsed_columns(changes, spec, ())
     if spec.policy == "append":
-        of = pa.array(names, pa.string()).take(changes["file_order"].combine_chunks())
+        of = pa.array(names, pa.string()).take(changes[PLACE[0]].combine_chunks())
         for name in OPERATION_SOURCES:
             rows = rows.append_column(name, of if name == "object" else changes[name].combine_chunks())
     return rows
@@ -140,8 +140,7 @@ def _rows_of(changes: Changes, order: int, reading: PartReading) -> pa.Table:
         net = net_rows(table, spec)
         rows = pa.table({**lake_columns(net, spec), "net": net["net"].combine_chunks()})
     else:
-        orders = pa.repeat(pa.scalar(order, pa.int32()), len(table))
-        rows = _each_as_row(table.append_column("file_order", orders), spec, [*reading.order])
+        rows = _each_as_row(in_file(table, order), spec, [*reading.order])
     for i, column in enumerate(rows.columns):
         rows = rows.set_column(i, rows.column_names[i], as_micros(column))
     return rows.append_column("report", pa.nulls(len(rows), pa.binary()))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import BadRow
-from frazil.core.changes import Changes
+from frazil.core.changes import PLACE, Changes
 from frazil.core.key_changes import LEAVE, events
 from frazil.core.latest_per_key import Latest, last_events
 from frazil.dms.listing import DmsObject, SourceError
@@ -50,7 +50,7 @@ class Sample:
 
     @cached_property
     def changes(self) -> pa.Table:
-        """The changes in order, with the column `file_order`."""
+        """The changes in order, with their `PLACE`."""
         return numbered(((b.changes, order, math.nan) for order, b in self._blocks), self.spec, Tally())
 
     @cached_property
@@ -63,7 +63,7 @@ class Sample:
 
     @staticmethod
     def _places(rows: pa.Table) -> list[Place]:
-        return list(zip(rows["file_order"].to_pylist(), rows["number"].to_pylist(), strict=True))
+        return list(zip(*(rows[name].to_pylist() for name in PLACE), strict=True))
 
     def fields(self, place: Place) -> list[object] | None:
         """Return the fields of a record as its file has them; None for a line with too many or too few fields."""

@@ -14,11 +14,12 @@ from frazil.config.paths import as_uri
 from frazil.config.spec import TableSpec
 from frazil.config.time_sql import from_micros, micros_type
 from frazil.core.bad_rows import BadRow, BadRows
+from frazil.core.changes import PLACE
 from frazil.core.field_roles import TABLE
 from frazil.core.messages import seconds_of
 from frazil.core.types import arrow_of, type_texts
 from frazil.dms.file_layout import CHANGE_PHASE
-from frazil.engine.collapsed_batch import PLACE, as_micros, place_sql
+from frazil.engine.collapsed_batch import as_micros, place_sql
 from frazil.engine.read_files import FileToRead, PartitionRead
 from frazil.lake import quarantine_table
 from frazil.lake.quarantine_columns import JSON, LATER, NAMED, PARQUET, RECORD, SHARED, STATED, UNREADABLE, WAITING
@@ -49,6 +50,7 @@ def record_frame(
 ) -> DataFrame:
     """Return the records of a batch's bad rows (`RECORD`), each with its `place` in the batch."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     by_order, now = {file.order: file for file in files}, round(time.time() * 1e6)
     same = {"set_aside_at": now, "changed_at": now}
@@ -57,12 +59,14 @@ def record_frame(
     ]
     fields = [(name, arrow_of(micros_type(kind))) for name, kind in RECORD.items() if name not in _KEYS]
     places = list(zip(PLACE, (pa.int32(), pa.int64()), strict=True))
-    own = [*places, ("has_key", pa.bool_()), ("has_old", pa.bool_()), ("written", pa.string())]
+    own = [*places, ("has_key", pa.bool_()), ("written", pa.string())]
     table = pa.Table.from_pylist(records, pa.schema([*fields, *own]))
-    for side in ("key", "old_key"):
-        for i, name in enumerate(of.spec.key):
-            texts = pa.array([getattr(row.kept, side)[i] for _, row in bad.rows], pa.string())
-            table = table.append_column(f"{side}_{i}", _typed(of.spec, name, texts))
+    kept = [row.kept for _, row in bad.rows]
+    for i, name in enumerate(of.spec.key):
+        new = pa.array([row.key[i] for row in kept], pa.string())
+        old = pc.coalesce(pa.array([row.old_key[i] for row in kept], pa.string()), new)
+        table = table.append_column(f"key_{i}", _typed(of.spec, name, new))
+        table = table.append_column(f"old_key_{i}", _typed(of.spec, name, old))
     return _with_keys(of_arrow(spark, table), of.spec)
 
 
@@ -87,12 +91,11 @@ def _with_keys(rows: DataFrame, spec: TableSpec) -> DataFrame:
         "*",
         f"if(has_key, {key_texts_sql(spec, new)}, null) as new_text",
         f"if(not misfit and op = 'U', {key_texts_sql(spec, old)}, null) as old_text",
-        "coalesce(not has_old or op <> 'U', true) as stays",
     )
     keys = {
         "key": "coalesce(new_text, if(misfit, null, written))",
         "old_key": "nullif(old_text, new_text)",
-        "keyed": "not misfit and new_text is not null and (stays or old_text is not null)",
+        "keyed": "not misfit and new_text is not null and (coalesce(op <> 'U', true) or old_text is not null)",
     }
     times = {name: f"timestamp_micros({name})" for name in _TIMES}
     columns = [f"{(keys | times).get(name, name)} as {name}" for name in RECORD]
@@ -107,8 +110,7 @@ def _record(row: BadRow, file: FileToRead | PartitionRead, of: RecordOf) -> dict
         "column_name": row.column.strip("<>"), "reason": row.reason, "raw": kept.raw, "row_no": place, "op": kept.op,
         "commit_ts": kept.commit_ts, "batch": of.batch, "changed_by": of.batch, "sequence": of.sequence,
         "phase": of.phase, **about, "misfit": kept.misfit, **dict.fromkeys(LATER),
-        # It may have a key, or an old one: also one that does not fit its type, so that nobody knows it.
-        "has_key": kept.has_key, "has_old": any(text is not None for text in kept.old_key),
+        "has_key": kept.has_key,
         "written": json.dumps(kept.key, ensure_ascii=False) if kept.key and None not in kept.key else None,
     }  # fmt: skip
 

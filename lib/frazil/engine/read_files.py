@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
@@ -18,6 +19,7 @@ from frazil.core.changes import Changes, type_columns, type_records
 from frazil.core.csv import BLOCK, Dialect, Records, fields_of_lines, read_records, rows_by_table
 from frazil.core.field_meaning import FieldRules
 from frazil.core.field_roles import TABLE
+from frazil.core.key_changes import moves, old_keys
 from frazil.core.masks import masked
 from frazil.core.parquet_types import with_valid_texts
 from frazil.core.rows_of_table import table_named
@@ -242,7 +244,7 @@ def files_of_keys(files: Sequence[FileToRead], read: ReadPlan, keys: Sequence[Se
     for file in files:
         for changes in read_changes(file, read):
             for paths, key in zip(found, keys, strict=True):
-                if file.path not in paths and pc.any(_has_key(changes.rows, read, key, "new_")).as_py():
+                if file.path not in paths and pc.any(_has_key(_new_keys(changes.rows, read.spec), key)).as_py():
                     paths.append(file.path)
     return [sorted(paths) for paths in found]
 
@@ -254,21 +256,18 @@ def rows_of_key(file: FileToRead, read: ReadPlan, key: Sequence[Any]) -> Iterato
 
     spec = read.spec
     for changes in read_changes(file, read):
-        of_key = pc.or_kleene(
-            pc.fill_null(_has_key(changes.rows, read, key, "new_"), False),
-            pc.fill_null(_has_key(changes.rows, read, key, "old_"), False),
-        )
-        rows = changes.rows.filter(of_key)
-        if not rows.num_rows:
-            continue
+        every = pa.Table.from_batches([changes.rows])
+        moved, old = pa.array(moves(every, spec)), _masked_keys(old_keys(every, spec), spec)
+        of_key = pc.or_(_has_key(_new_keys(every, spec), key), pc.and_(moved, _has_key(old, key)))
+        rows = every.filter(of_key)
         values = [_shown(masked(c, rows[f"new_{i}"])) for i, c in enumerate(spec.columns)]
-        old = [_shown(masked(spec.column(k), rows[f"old_{i}"])) for i, k in enumerate(spec.key)]
+        old = [_shown(part.filter(of_key)) for part in old]
         times = rows["commit_ts"].cast(pa.timestamp("us")).cast(pa.string()).to_pylist()
-        for i, (number, op) in enumerate(zip(rows["number"].to_pylist(), rows["op"].to_pylist(), strict=True)):
-            was = tuple(part[i] for part in old)
-            moved = op == "U" and None not in was
+        for i, is_moved in enumerate(moved.filter(of_key).to_pylist()):
+            was = tuple(part[i] for part in old) if is_moved else None
             row = dict(zip(spec.names, (column[i] for column in values), strict=True))
-            yield FoundRow(file.path.rsplit("/", 1)[-1], number, op, times[i], was if moved else None, row)
+            number, op = rows["number"][i].as_py(), rows["op"][i].as_py()
+            yield FoundRow(file.path.rsplit("/", 1)[-1], number, op, times[i], was, row)
 
 
 def typed_key(spec: TableSpec, key: Sequence[str]) -> list[pa.Scalar] | None:
@@ -288,17 +287,20 @@ def typed_key(spec: TableSpec, key: Sequence[str]) -> list[pa.Scalar] | None:
     return found
 
 
-def _has_key(rows: pa.RecordBatch, read: ReadPlan, key: Sequence[Any], side: str) -> pa.Array:
-    """Return which rows have a key in their new or old values."""
+def _new_keys(rows: pa.RecordBatch | pa.Table, spec: TableSpec) -> list[pa.Array]:
+    return _masked_keys([rows[f"new_{spec.names.index(name)}"] for name in spec.key], spec)
+
+
+def _masked_keys(keys: Sequence[pa.Array], spec: TableSpec) -> list[pa.Array]:
+    return [masked(spec.column(name), part) for name, part in zip(spec.key, keys, strict=True)]
+
+
+def _has_key(keys: Sequence[pa.Array], key: Sequence[Any]) -> pa.Array:
+    """Return which rows have a key, given the columns of their keys."""
     import pyarrow.compute as pc
 
-    same = None
-    for i, (name, value) in enumerate(zip(read.spec.key, key, strict=True)):
-        place = i if side == "old_" else read.spec.names.index(name)
-        column = masked(read.spec.column(name), rows[f"{side}{place}"])
-        part = pc.equal(column, _scalar(value, column.type))
-        same = part if same is None else pc.and_(same, part)
-    return same
+    same = [pc.equal(part, _scalar(value, part.type)) for part, value in zip(keys, key, strict=True)]
+    return reduce(pc.and_, same)
 
 
 def _scalar(value: Any, kind: pa.DataType) -> pa.Scalar:

@@ -26,7 +26,7 @@ from frazil.core.bad_rows import FIELDS, BadRow, wrong_width
 from frazil.core.changes import Changes, no_changes, type_records
 from frazil.core.csv import Dialect, records_of_lines
 from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS
-from frazil.core.key_changes import moves
+from frazil.core.key_changes import moves, old_keys
 from frazil.core.masks import masked
 from frazil.core.messages import columns_of, gather, type_columns, with_bytes
 from frazil.core.rows_of_table import table_named
@@ -47,7 +47,7 @@ RECORD = ("id", "raw", "form", "layout", "phase", "object", "misfit", "keyed")
 """The columns of a record that are read."""
 MOST_BYTES = 32 << 20
 """Spark's tasks read more than this, on all cores."""
-NOT_ITS_OWN = "holds no value, or names another table"
+NOT_ITS_OWN = "names another table"
 Place = tuple[str, int, str]
 """The form, the phase and the object of a row."""
 
@@ -252,9 +252,9 @@ def _rows(ids: pa.Array, changes: Changes, spec: TableSpec) -> pa.Table:
     moved = pa.array(moves(good, spec))
     columns = {"id": ids.take(number), **{name: good[name] for name in ("op", "commit_ts", "change_seq")}}
     columns |= lake_columns(good, spec)
-    for i, name in enumerate(spec.key):
-        old = pc.coalesce(good[f"old_{i}"], good[f"new_{spec.names.index(name)}"]).combine_chunks()
-        columns[f"o{i}"] = masked(spec.column(name), pc.if_else(moved, old, pa.scalar(None, old.type)))
+    for i, (name, old) in enumerate(zip(spec.key, old_keys(good, spec), strict=True)):
+        of_moved = pc.if_else(moved, old.combine_chunks(), pa.scalar(None, old.type))
+        columns[f"o{i}"] = masked(spec.column(name), of_moved)
     columns = {name: as_micros(values) for name, values in columns.items()}
     rows = pa.table(columns).append_column("reason", pa.nulls(len(good), pa.string()))
     reasons = {row.number: row.reason for row in changes.bad}

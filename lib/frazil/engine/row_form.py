@@ -7,20 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from itertools import count
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from frazil.config.lake_types import lake_type
 from frazil.config.spec import TableSpec
 from frazil.config.time_sql import is_time, micros_type
-from frazil.core.key_changes import events
+from frazil.core.changes import PLACE, in_file
+from frazil.core.key_changes import EVENT_PLACE, events
 from frazil.core.latest_per_key import Latest, key_hashes, last_events
 from frazil.core.types import arrow_of, arrow_type
-from frazil.engine.collapsed_batch import PLACE, as_micros, lake_columns
+from frazil.engine.collapsed_batch import as_micros, lake_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
 
 ROWS_AT_ONCE = 1 << 16
@@ -78,11 +79,8 @@ def in_batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
 
 
 BLOCK_SCHEMA = "bucket int, block binary"
-ORDER = ("file_order", "number", "step")
-"""The columns that restore the order of changes after an exchange."""
-_MASK = 0xFFFF_FFFF
-SEED = 42
-"""The seed of Spark's hash partitioning."""
+NUMBERS_TRIED = 64
+"""How many numbers are tried for each partition: so many that surely none gets no number."""
 
 
 def to_blocks(changes: pa.RecordBatch, file_order: int, spec: TableSpec, buckets: int) -> Iterator[tuple[int, bytes]]:
@@ -93,8 +91,7 @@ def to_blocks(changes: pa.RecordBatch, file_order: int, spec: TableSpec, buckets
     import numpy as np
     import pyarrow as pa
 
-    steps = events(pa.Table.from_batches([changes]), spec)
-    steps = steps.append_column("file_order", pa.array(np.full(len(steps), file_order, "int32")))
+    steps = in_file(events(pa.Table.from_batches([changes]), spec), file_order)
     bucket = (key_hashes(steps, spec) % np.uint64(buckets)).astype("int32")
     order = np.argsort(bucket, kind="stable")
     for places in np.split(order, np.flatnonzero(np.diff(bucket[order])) + 1):
@@ -105,19 +102,19 @@ def to_blocks(changes: pa.RecordBatch, file_order: int, spec: TableSpec, buckets
 def from_blocks(blocks: Iterable[bytes], spec: TableSpec) -> Latest:
     """Return the last event per key of one bucket's blocks, which may come in any order.
 
-    Its moving events have the columns of ORDER, too: others of the same rows may be in other buckets.
+    Its moving events have the columns of EVENT_PLACE, too: others of the same rows may be in other buckets.
     """
     import numpy as np
     import pyarrow as pa
 
     tables = [pa.ipc.open_stream(block).read_all() for block in blocks]
     steps = pa.concat_tables(tables, promote_options="default")
-    keys = [steps[name].to_numpy() for name in reversed(ORDER)]
+    keys = [steps[name].to_numpy() for name in reversed(EVENT_PLACE)]
     steps = steps.take(pa.array(np.lexsort(keys)))
     latest = last_events(steps, spec)
     if (moving := latest.moving) is None:
         return latest
-    for name in ORDER[:2]:
+    for name in PLACE:
         moving = moving.append_column(name, steps[name].take(moving["event"].combine_chunks()))
     return replace(latest, moving=moving)
 
@@ -132,27 +129,8 @@ def packed(rows: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-@cache
-def bucket_of_each_partition(partitions: int) -> list[int]:
+def bucket_of_each_partition(spark: SparkSession, partitions: int) -> list[int]:
     """Return, for each partition of `repartition(partitions, "bucket")`, the smallest number that Spark puts there."""
-    found: dict[int, int] = {}
-    for number in count():
-        found.setdefault(spark_hash(number) % partitions, number)
-        if len(found) == partitions:
-            return [found[p] for p in range(partitions)]
-    raise AssertionError("unreachable")
-
-
-def spark_hash(number: int) -> int:
-    """Return Spark's hash of an `int`: Murmur3 of its four bytes, as a signed 32-bit number."""
-    block = _turned(number * 0xCC9E_2D51 & _MASK, 15) * 0x1B87_3593 & _MASK
-    mixed = _turned(SEED ^ block, 13) * 5 + 0xE654_6B64 & _MASK
-    mixed ^= 4  # bytes
-    mixed = (mixed ^ mixed >> 16) * 0x85EB_CA6B & _MASK
-    mixed = (mixed ^ mixed >> 13) * 0xC2B2_AE35 & _MASK
-    mixed ^= mixed >> 16
-    return mixed - (1 << 32) if mixed >> 31 else mixed
-
-
-def _turned(number: int, bits: int) -> int:
-    return (number << bits | number >> (32 - bits)) & _MASK
+    numbers = f"sequence(0, {NUMBERS_TRIED * partitions - 1})"
+    (places,) = spark.sql(f"SELECT transform({numbers}, n -> pmod(hash(n), {partitions}))").first()
+    return [places.index(partition) for partition in range(partitions)]

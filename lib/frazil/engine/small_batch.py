@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.core.changes import Changes, no_changes
+from frazil.core.changes import PLACE, Changes, in_file, no_changes
 from frazil.core.key_changes import keys_at_first
 from frazil.core.latest_per_key import key_numbers, latest_per_key, net_rows, transient_events
 from frazil.core.partial_rows import fill
@@ -15,7 +15,7 @@ from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.file_order import in_order
 from frazil.dms.listing import DmsObject
-from frazil.engine.collapsed_batch import PLACE, Collapsed, Tally, Wanted, bounds, lake_columns, with_stored_keys
+from frazil.engine.collapsed_batch import Collapsed, Tally, Wanted, bounds, lake_columns, with_stored_keys
 from frazil.engine.read_files import plan_files, read_changes
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def collapse_files(table: SourceTable, files: Sequence[DmsObject], wanted: Wante
 
 
 def numbered(parts: Iterable[tuple[Changes, int, float | np.ndarray]], spec: TableSpec, tally: Tally) -> pa.Table:
-    """Return good changes with their `file_order`, and count all of them.
+    """Return good changes with their `PLACE`, and count all of them.
 
     Each part is some changes, their place in the order, and when DMS wrote them.
     """
@@ -62,14 +62,13 @@ def numbered(parts: Iterable[tuple[Changes, int, float | np.ndarray]], spec: Tab
     tables = []
     for changes, order, written_at_s in parts:
         tally.add(order, changes, written_at_s)
-        orders = pa.repeat(pa.scalar(order, pa.int32()), changes.rows.num_rows)
-        tables.append(pa.Table.from_batches([changes.rows.append_column("file_order", orders)]))
-    none = pa.Table.from_batches([no_changes(spec).append_column("file_order", pa.array([], pa.int32()))])
+        tables.append(pa.Table.from_batches([in_file(changes.rows, order)]))
+    none = pa.Table.from_batches([in_file(no_changes(spec), 0)])
     return pa.concat_tables(tables or [none], promote_options="default")
 
 
 def collapse_rows(changes: pa.Table, spec: TableSpec, wanted: Wanted, tally: Tally) -> Collapsed:
-    """Return the last change per key of changes, which are in order and have their `file_order`."""
+    """Return the last change per key of changes, which are in order and have their `PLACE`."""
     latest = latest_per_key(changes, spec)
     counts = tally.counts_and_delays(wanted.quantiles, latest.out_of_sequence, len(latest.transient_keys))
     rows = collapsed_columns(latest.rows, spec, PLACE if wanted.places else ())

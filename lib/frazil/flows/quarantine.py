@@ -15,7 +15,6 @@ from frazil.core.bad_rows import SHOWN, BadRow, BadRows
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.position import Position
 from frazil.engine.read_files import FileToRead, PartitionRead
-from frazil.errors import many
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
 from frazil.lake.commit import CommitMetadata, kept_under_way
@@ -161,25 +160,18 @@ def quarantined_with_commit(
         book.waiting[spec.source] = batch, 0
         return
     from frazil.engine.quarantine_records import RecordOf, record_frame
-    from frazil.lake.quarantine_table import NO_PLACE, QuarantineError
+    from frazil.lake.quarantine_table import NO_PLACE
 
     common = RecordOf(spec, batch, base.sequence, LOAD_PHASE if of.is_load else CHANGE_PHASE)
-
     kept: list[DataFrame] = []
 
     def records() -> DataFrame | None:
         frames = [record_frame(book.spark, of.bad, of.files, common)] if bad else []
         frames += [] if old is None else [old.drop("began").withColumn("place", F.expr(NO_PLACE))]
         seen = Observation()
-        counts = F.expr("count(place) as new"), F.expr("count_if(not keyed) as unknown_keys")
-        both = reduce(DataFrame.unionByName, frames).observe(seen, *counts).localCheckpoint()
+        unknown_keys = F.expr("count_if(not keyed) as unknown_keys")
+        both = reduce(DataFrame.unionByName, frames).observe(seen, unknown_keys).localCheckpoint()
         kept.append(both)
-        # Observed numbers are too high if Spark repeated a task.
-        if seen.get["new"] != bad and both.where("place is not null").count() != bad:
-            raise QuarantineError(
-                f"{spec.source}: {many(bad, 'bad row')}, and read again they were others",
-                "did a file change? Run again",
-            )
         there = _records(spec, base, batch, both, of, seen.get["unknown_keys"] > 0)
         return None if not bad and there.isEmpty() else there
 
@@ -237,8 +229,8 @@ def _records(
     from frazil.lake.quarantine_table import changed, overtaken
 
     if of.is_load:
-        old = both.where("place is null")
-        return both.where("place is not null").unionByName(changed(old, batch, base.sequence, status=OBSOLETE))
+        new, old = both.where("place is not null").drop("place"), both.where("place is null")
+        return new.unionByName(changed(old, batch, base.sequence, status=OBSOLETE))
     if not spec.key:
         return both.where("place is not null")
     touched = overtaken(both, of.changes(), spec, batch, has_unknown_keys).where(

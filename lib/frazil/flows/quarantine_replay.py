@@ -84,7 +84,7 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
         with _judged(book, spec, waiting) as rows:
             first = F.min_by(
                 F.struct("r.path", "r.row_no", "r.form", "r.layout", "r.reason", F.col("reason").alias("why")),
-                F.struct("r.sequence", "r.object", "r.row_no"),
+                F.expr(kept.RECORD_PLACE),
             )
             groups = (
                 rows.groupBy("r.column_name", "outcome", F.expr(_kind_sql(book.endpoint.delimiter)))
@@ -232,7 +232,8 @@ def _apply(
 
 
 def _appended(rows: DataFrame) -> DataFrame:
-    """Return the rows that a table of all changes gains."""
-    own = zip(("op", "commit_ts", "change_seq", "r.object", "cast(r.row_no as int)"), OPERATION_COLUMNS, strict=True)
+    """Return the rows that a table of all changes gains; a message has a place in its partition, and no row's number."""
+    number = f"if(r.form = '{columns.JSON}', null, cast(r.row_no as int))"
+    own = zip(("op", "commit_ts", "change_seq", "r.object", number), OPERATION_COLUMNS, strict=True)
     good = rows.where(f"outcome = '{kept.APPLY}'")
     return good.selectExpr("after.*", *[f"{value} as {name}" for value, name in own])

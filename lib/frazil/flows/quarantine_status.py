@@ -32,7 +32,9 @@ def _records(book: Workbook) -> list[dict[str, Any]]:
 
 
 def _is_ours(book: Workbook, record: dict[str, Any]) -> bool:
-    """Return whether a record is not of a table of the same name in another environment."""
+    """Return whether a record is not of another environment: of its table of the same name, or of its stream."""
+    if record["table_name"] is None:
+        return record["path"].startswith(tuple(book.message_paths))
     spec = book.specs.get(record["table_name"])
     return not spec or record["target"] in (None, spec.target)
 
@@ -42,9 +44,10 @@ def waiting_of(book: Workbook, records: list[dict[str, Any]]) -> dict[str, int]:
     return dict(Counter(r["table_name"] for r in records if r["status"] in OPEN and _is_ours(book, r)))
 
 
-def unreadable_of(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def unreadable_of(book: Workbook, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the messages that name no table and were not discarded, in order of place."""
-    return sorted((r for r in records if r["status"] == UNREADABLE), key=lambda r: (r["path"], int(r["row_no"])))
+    lost = (r for r in records if r["status"] == UNREADABLE and _is_ours(book, r))
+    return sorted(lost, key=lambda r: (r["path"], int(r["row_no"])))
 
 
 def waiting(book: Workbook) -> dict[str, int] | None:
@@ -64,7 +67,7 @@ def rows_by_status(book: Workbook) -> list[dict[str, Any]]:
     """Return the status of all rows that were ever quarantined: one row per table and status."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for r in _records(book):
-        if r["table_name"] is None or (r["table_name"] in book.specs and _is_ours(book, r)):
+        if r["table_name"] in (None, *book.specs) and _is_ours(book, r):
             table = r["table_name"] or f"{NO_TABLE}: {r['id'].rsplit(':', 2)[0]}"
             groups.setdefault((table, r["status"]), []).append(r)
     return [
@@ -78,24 +81,24 @@ def rows_by_status(book: Workbook) -> list[dict[str, Any]]:
 
 def unreadable(book: Workbook) -> list[dict[str, Any]]:
     """Return the quarantined messages that name no table, in order of place."""
-    return unreadable_of(_records(book))
+    return unreadable_of(book, _records(book))
 
 
-def newly_unreadable(settings: Settings, since: float) -> str:
+def newly_unreadable(book: Workbook, since: float) -> str:
     """Report messages without a table that were quarantined after `since`.
 
     Empty: none exist, or only Spark can find out.
     """
-    rows = unreadable_of(known_records(settings) or [])
+    rows = unreadable_of(book, known_records(book.settings) or [])
     return many_unreadable([r for r in rows if r["set_aside_at"].timestamp() >= since])
 
 
-def still_waiting(book: Workbook) -> str:
+def waiting_in_words(book: Workbook) -> str:
     """Return how many rows of which tables, and messages without one, wait in the quarantine; empty: nothing waits."""
     records = known_records(book.settings) or []
-    rows, lost = waiting_of(book, records), unreadable_of(records)
+    rows, lost = waiting_of(book, records), many_unreadable(unreadable_of(book, records))
     parts = [f"{many(count, 'row')} of {name}" for name, count in sorted(rows.items()) if name in book.specs]
-    return ", ".join([*parts, *([many_unreadable(lost)] if lost and book.stream else [])])
+    return ", ".join([*parts, *([lost] if lost else [])])
 
 
 def many_unreadable(rows: list[dict[str, Any]]) -> str:

@@ -106,13 +106,12 @@ def _set_aside(book: Workbook, lost: DataFrame, groups: Sequence[Group], total: 
 
 
 def discard(book: Workbook) -> int:
-    """Discard the messages that name no table, and return their number."""
+    """Discard the messages of the book's stream that name no table, and return their number."""
     name, batch = book.ops("quarantine"), commit.new_batch()
     if not book.spark.catalog.tableExists(name):
         return 0
-    records = quarantine_table.changed(
-        quarantine_table.unreadable(book.spark, name), batch, 1, status=quarantine_columns.DISCARDED
-    ).persist()
+    lost = quarantine_table.unreadable(book.spark, name, book.message_paths)
+    records = quarantine_table.changed(lost, batch, 1, status=quarantine_columns.DISCARDED).persist()
     try:
         if count := records.count():
             quarantine_table.add(book.spark, name, records)

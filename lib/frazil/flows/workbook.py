@@ -231,7 +231,7 @@ class Workbook:
     def topic(self, spec: TableSpec) -> str:
         """Return the topic of all messages of a table, from the mappings; empty: any."""
         topic = self.mappings.topic(spec) if self.is_kafka else ""
-        if topic and topic not in self.stream.topics:
+        if topic and topic not in self.stream.names:
             raise StreamError(
                 f"{spec.source} is mapped to topic '{topic}', which parameter 'source' does not name",
                 "name it there, or correct the mappings",
@@ -241,6 +241,11 @@ class Workbook:
     def may_have_messages_in(self, spec: TableSpec, topic: str) -> bool:
         """Return whether a topic or stream may hold messages of a table."""
         return not self.is_kafka or self.mappings.topic(spec) in ("", topic)
+
+    @property
+    def message_paths(self) -> list[str]:
+        """The beginnings of the paths of all messages that the book reads."""
+        return [f"{self.stream.scheme}{name}/" for name in self.stream.names] if self.stream else []
 
     def name(self, spec: TableSpec) -> str:
         """Return the table's full name in SQL: `catalog.namespace.table`."""

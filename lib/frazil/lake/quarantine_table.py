@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -228,8 +228,7 @@ def changed(records: DataFrame, batch: str, sequence: int, **new) -> DataFrame:
     from pyspark.sql import functions as F
 
     values = {k: F.lit(v) if isinstance(v, str) else v for k, v in new.items()}
-    place = ["place"] if "place" in records.columns else []
-    return records.withColumns({**values, **changed_by(batch, sequence)}).select(*record_columns(), *place)
+    return records.withColumns({**values, **changed_by(batch, sequence)}).select(*record_columns())
 
 
 def changed_by(batch: str, sequence: int) -> dict[str, Column]:
@@ -279,9 +278,10 @@ def records(spark: SparkSession, name: str) -> list[dict[str, Any]]:
     return [r.asDict() for r in newest(spark, name).select(*STATE).collect()]
 
 
-def unreadable(spark: SparkSession, name: str) -> DataFrame:
-    """Return the records of messages that name no table and were not discarded."""
-    return newest(spark, name, "table_name is null").where(f"status = '{UNREADABLE}'")
+def unreadable(spark: SparkSession, name: str, paths: Sequence[str]) -> DataFrame:
+    """Return the records of messages that name no table and were not discarded; their paths begin with one of `paths`."""
+    begins = " or ".join(f"startswith(path, {literal(path)})" for path in paths) or "false"
+    return newest(spark, name, "table_name is null").where(f"status = '{UNREADABLE}' and ({begins})")
 
 
 def forget(spark: SparkSession, name: str, spec: TableSpec, first: int, last: int) -> None:
