@@ -80,7 +80,7 @@ def in_batches(rows: pa.Table) -> Iterator[pa.RecordBatch]:
 
 BLOCK_SCHEMA = "bucket int, block binary"
 NUMBERS_TRIED = 64
-"""How many numbers are tried for each partition: so many that surely none gets no number."""
+"""How many numbers are tried for each partition, so that each gets one."""
 
 
 def to_blocks(changes: pa.RecordBatch, file_order: int, spec: TableSpec, buckets: int) -> Iterator[tuple[int, bytes]]:
