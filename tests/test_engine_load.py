@@ -125,6 +125,26 @@ def test_a_sorted_table_that_keeps_every_change_gets_them_in_its_order(world, mo
     ]
 
 
+def test_a_file_that_changes_between_sparks_two_reads_of_it_adds_no_row(world, monkeypatch):
+    _in_tasks(monkeypatch)
+    world.table("t", key=[])
+    world.specs["t"]["without_key"] = "append"
+    world.table_file("t").load("t", (1, "a")).loaded()
+    world.spark.sql(SORTED.format(world.name("t")))
+    world.changes("t", U(1, "b"))
+    put = load_files_module.put
+
+    def put_later(*args, **more):
+        world.changes("t", U(1, "longer"))
+        put(*args, **more)
+
+    monkeypatch.setattr(load_files_module, "put", put_later)
+    assert world.merge()["t"].status == "unchanged"
+    monkeypatch.undo()
+    _in_tasks(monkeypatch)
+    assert [row[:2] for row in world.merged().rows("t")] == [(1, "a"), (1, "longer")]
+
+
 def test_many_small_load_files_become_few_data_files_in_one_commit(world, monkeypatch):
     _in_tasks(monkeypatch)
     world.table("t").setup()

@@ -220,7 +220,7 @@ class _Applying:
         metadata = _with_lane(self._metadata(stats, rows), "append", "the table keeps every change")
 
         def write(branch: str, properties: dict[str, str]) -> None:
-            load_files.put(book.spark, branch, written, properties)
+            load_files.put(book.spark, branch, written, properties, batch.watch)
 
         of_batch = OfBatch(written.tally.bad, written.files)
         with quarantine.quarantined_with_commit(book, self.spec, self.base, metadata, of_batch) as with_quarantine:
