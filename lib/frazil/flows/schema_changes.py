@@ -101,6 +101,7 @@ def shape(
 ) -> SchemaPlan:
     """Return what `follow` would do; nothing is changed. `base`: None if the table does not exist yet."""
     promotes = cache(lambda old, new: jvm_schema.promotes(book.spark, old, new))
+    schema_evolution.require_no_swap(spec)
     table, position = None, base.position if base else Position()
     if base:
         table = schema_evolution.columns_in_metadata(book.spark, book.name(spec), base.schemas)
