@@ -159,7 +159,7 @@ def _one_pass(
         quarantine.settle_leftovers(book, spec, base)
         listed, pending = _list_pending(book, spec, base, may_list_fully=not done.counts)
         last_of_pass = last_of_pass or (pending[-1].name if pending else "")
-        of_pass = [o for o in pending if o.name <= last_of_pass]
+        of_pass = _up_to(last_of_pass, pending)
         if why := _waits_for(listed, base.position, len(of_pass), not book.endpoint.preserve_transactions):
             return TableResult(spec.source, "waiting", why, counts=done.counts)
         if not of_pass:
@@ -190,6 +190,12 @@ def _one_pass(
         if not left:
             break
     return done
+
+
+def _up_to(last: str, pending: list[DmsObject]) -> list[DmsObject]:
+    """Return the pending files up to that of this name, in the order in which they are applied; none without it."""
+    names = [o.name for o in pending]
+    return pending[: names.index(last) + 1] if last in names else []
 
 
 def _next_batch(book: Workbook, spec: TableSpec, pending: list[DmsObject]) -> list[DmsObject]:

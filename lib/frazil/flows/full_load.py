@@ -51,10 +51,9 @@ def verdict(there: TableObjects, position: Position, on_changed_load: str) -> st
     DMS writes no load file for an empty table. `load nothing` records that, so that changes may start. A load file that
     arrives before the first change is applied still belongs to the first load.
     """
-    if not there.loads:
-        return "loaded" if position.loaded else "load nothing"
     if not position.loaded or position.awaits_load:
-        return "load"
+        of_none = "loaded" if position.loaded else "load nothing"
+        return "load" if there.loads else of_none
     if on_changed_load == "replay":
         return "replay"
     return on_changed_load if is_other_load(there, position) else "loaded"
@@ -99,7 +98,7 @@ def run(book: Workbook) -> list[TableResult]:
         if action == "loaded":
             return TableResult(spec.source, "unchanged", EMPTY if base.position.awaits_load else action)
         if action == "replay":
-            require_replayable(there, base.position, spec.source, base.record)
+            require_replayable(there, base.position, load_of(book.spark, book.name(spec)), spec.source, base.record)
         return apply_load(book, spec, there, base, action, gate)
 
     return book.each_table(work)
@@ -199,9 +198,7 @@ class _Load:
         replay = self.action == "replay"
 
         def write(branch: str, properties: dict[str, str]) -> None:
-            engine.put(book.spark, branch, written, properties, replace=self.action != "load")
-            if written.frame is not None:  # Spark has read the files again
-                self.watch.require_unchanged()
+            engine.put(book.spark, branch, written, properties, self.watch, replace=self.action != "load")
             if spec.key and (twice := duplicates(book.spark.table(branch), list(spec.key), 3)):
                 raise _explain_duplicates(book, spec, self.files, twice)
             kept.load(self.position.last or base.position.last, there, self.watch.contents(), replay)
