@@ -428,7 +428,6 @@ ELSEWHERE = {
     "table_checks: the metadata no longer hold a schema": "as the other writer's columns; see test_other_writers",
     "table_checks: …": "as the other writer's columns; see test_other_writers",
     "schema_changes: …": "the spec is corrected; see test_first_spec",
-    "schema_changes: has texts, none": "the spec is corrected; see test_first_spec",
     "kafka: its position names": "a topic created again; see test_kafka",
     "kafka: ends at": "a topic created again; see test_kafka",
     "kafka: partition … is new": "messages have expired; see test_kafka",
