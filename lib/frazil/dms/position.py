@@ -269,10 +269,10 @@ def require_replayable(
     """
     there = _load_files(objects)
     gone = [n for n in _applied_files(position, applied) if n not in there]
-    if gone or len(there) < position.load_files or not (there or position.load_digest == NO_LOAD):
+    if gone or len(objects.loads) < position.load_files or not (there or position.load_digest == NO_LOAD):
         listed = f": no longer there: {named(gone)}" if gone else ""
         raise PositionError(
-            f"{source}: {many(there, 'load file')} there, and {position.load_files} were applied{listed}; {NEEDS_ALL}",
+            f"{source}: {many(objects.loads, 'load file')} there, and {position.load_files} were applied{listed}; {NEEDS_ALL}",
             FETCH,
         )
     recorded = sorted(f.name for f in record.files.values() if f.etag and "/" not in f.name)

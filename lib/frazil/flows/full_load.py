@@ -155,28 +155,24 @@ def require_one_age(book: Workbook, spec: TableSpec, there: TableObjects, base: 
 
 
 def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[TableState, TableObjects, str]:
-    """Return the table's base, its files and what it needs. An explicit reload or replay repairs a broken history.
+    """Return the table's base, its files and what it needs. A replay, or a reload of another load, repairs a broken history.
 
     Load files with the applied bytes but another time count as the applied ones.
     """
-    policy = book.settings.on_changed_load
+    broken: FrazilError | None = None
     try:
         base = read_table_state(book.spark, book.name(spec))
-    except RolledBackError:
-        if policy == "refuse" or not there.loads:
-            raise
-        return read_table_state(book.spark, book.name(spec), checked=False), there, policy
-    except OtherWriterError:
-        base = read_table_state(book.spark, book.name(spec), checked=False)
-        again = policy == "replay" or (policy == "reload" and is_other_load(there, base.position))
-        if not (again and there.loads):  # load files alone do not restore later changes
-            raise
+    except (RolledBackError, OtherWriterError) as error:
+        base, broken = read_table_state(book.spark, book.name(spec), checked=False), error
     state = AppliedState(book.name(spec), spec.source, base.position, base.stored, base.record)
     there, same = with_known_loads(there, state)
+    action = verdict(there, base.position, book.settings.on_changed_load)
+    if broken and action not in ("reload", "replay"):  # the applied load alone does not restore later changes
+        raise broken
     if same:
         remember_same(jvm.load_table(book.spark, book.name(spec)), base.record, same, commit.new_batch())
         book.progress(f"{spec.source}: {many(same, 'load file')} with another time, and the bytes that were applied")
-    return base, there, verdict(there, base.position, policy)
+    return base, there, action
 
 
 class _Load:
