@@ -13,7 +13,7 @@ from frazil.engine.load_files import write_in_tasks
 from frazil.engine.read_files import FileToRead, ReadPlan
 from frazil.engine.write_rows import WritePlan
 from frazil.lake import jvm_data_files, jvm_maintenance, jvm_row_delta
-from helpers import FILE1, LOAD1, ONE_COMMIT, D, U
+from helpers import FILE1, LOAD1, ONE_COMMIT, D, I, U
 from lake_reader import duckdb_rows, lake_rows, metadata_of
 
 pytestmark = pytest.mark.spark
@@ -123,6 +123,15 @@ def test_a_sorted_table_that_keeps_every_change_gets_them_in_its_order(world, mo
         (1, "b", "D", ONE_COMMIT[:-7], FILE1, 2),
         (1, "b", "U", ONE_COMMIT[:-7], FILE1, 1),
     ]
+
+
+@pytest.mark.parametrize("size", [lambda _: None, _in_tasks], ids=["small", "in tasks"])
+def test_files_without_rows_are_applied_to_a_table_that_only_spark_can_write(world, monkeypatch, size):
+    size(monkeypatch)
+    world.table("t").write("t", LOAD1, "").setup()
+    world.spark.sql(SORTED.format(world.name("t")))
+    assert world.full_load()["t"].status == "loaded" and world.rows("t") == []
+    assert world.changes("t", I(1, "a")).merged().rows("t") == [(1, "a")]
 
 
 def test_a_file_that_changes_between_sparks_two_reads_of_it_adds_no_row(world, monkeypatch):

@@ -123,12 +123,13 @@ def frame_by_tasks(spark: SparkSession, groups: Groups, read: ReadPlan, write: W
 
 
 def frame_here(spark: SparkSession, files: Sequence[FileToRead], read: ReadPlan, write: WritePlan) -> Written:
-    """Return the good rows of a few files as a frame, read by this process."""
+    """Return the good rows of a few files as a frame, read by this process; no frame if there are none."""
     import pyarrow as pa
 
     tally = Tally(write.most_bad, write.every)
     rows = list(_rows_of(files, read, tally))
-    return Written([], tally, files, _named(of_arrow(spark, pa.Table.from_batches(rows)), read.spec))
+    frame = _named(of_arrow(spark, pa.Table.from_batches(rows)), read.spec) if rows else None
+    return Written([], tally, files, frame)
 
 
 def _count_rows(files: Sequence[FileToRead], read: ReadPlan, write: WritePlan) -> Tally:
