@@ -70,7 +70,11 @@ def run(book: Workbook) -> list[TableResult]:
 
     live = LiveStatus(book.progress) if book.settings.run_for_s else None
 
+    applied: dict[str, dict[str, int]] = {}
+    """The counts of each table's present pass, which a failure does not undo."""
+
     def report(so_far: TableResult, text: str) -> None:
+        applied[so_far.table] = so_far.counts
         if live:
             show(live, so_far)
         else:
@@ -80,14 +84,17 @@ def run(book: Workbook) -> list[TableResult]:
         return _one_pass(book, spec, total[spec.source].counts.get("batches", 0), report)
 
     def done(result: TableResult) -> None:
+        counts = applied.pop(result.table, {})
+        result.counts = counts if result.failed else result.counts
         total[result.table].add(result)
-        show(live, result)
+        if live:
+            show(live, result)
 
     if live:
         process_continuously(book, work, done)
     else:
         for result in book.each_table(work):
-            total[result.table].add(result)
+            done(result)
     book.lanes.save()
     return list(total.values())
 
