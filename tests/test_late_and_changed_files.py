@@ -115,6 +115,21 @@ def test_a_replay_that_ends_with_a_file_of_an_earlier_name_applies_it_last_too(o
     assert rows(world, "t") == [(1, "later"), (2, "b")]
 
 
+def test_a_replay_is_refused_when_the_order_of_files_that_came_late_is_lost(opened):
+    world = opened("t")
+    world.changes("t", U(1, "noon", ts=NOON), name=FILE2).merged()
+    world.changes("t", U(1, "later", ts=LATE), name=FILE1).merged(late_files="after")
+    for i in range(65):
+        world.changes("t", I(100 + i, "x"), name=f"20240101-11{i // 60:02}{i % 60:02}000.csv")
+    world.merged()
+    place = world.iceberg("t").location().removeprefix("file:")
+    (segment,) = (world.root / place / "_frazil").glob("applied-*")
+    segment.unlink()
+    world.changes("t", I(999, "z"), name="20240101-120000000.csv").merged()
+    assert FILE1 in world.full_load(on_changed_load="replay")["t"].note
+    assert (1, "later") in rows(world, "t")
+
+
 @pytest.mark.parametrize("gone", [["LOAD00000001.csv"], ["LOAD00000001.csv", "LOAD00000002.csv"]])
 def test_a_replay_that_lacks_a_load_file_is_refused(new_world, gone):
     world = new_world()

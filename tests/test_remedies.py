@@ -486,6 +486,7 @@ ELSEWHERE = {
     "ledger: none of the tables exists": "as `dropped`",
     "position: the load files are not those": "see test_commit",
     "position: no longer there": "see test_commit",
+    "position: a part of the record of applied files is lost": "the table is loaded again; see test_late_and_changed_files",
     "position: were applied": "the load files are fetched again; see test_late_and_changed_files",
     "position: and PreserveTransactions is off": "a setting of the task; see test_files_of_all_tables",
     "schema_evolution: take each other's names": "the spec is edited in three steps; see test_schema_policies",

@@ -275,6 +275,12 @@ def require_replayable(
             f"{source}: {many(objects.loads, 'load file')} there, and {position.load_files} were applied{listed}; {NEEDS_ALL}",
             FETCH,
         )
+    moved = record.files.get(record.moved[0]) if record.moved else None
+    if record.moved and not (moved and moved.after):
+        raise PositionError(
+            f"{source}: a part of the record of applied files is lost, and with it the order of those that came late, such as {record.moved[0]}",
+            "have DMS load the table again and run 01_full_load with on_changed_load=reload",
+        )
     recorded = sorted(f.name for f in record.files.values() if f.etag and "/" not in f.name)
     require_there(objects, (*recorded, *position.recent, position.last, *position.replay_pending), source)
 
