@@ -52,16 +52,12 @@ def unpacked_bytes(files: Iterable[DmsObject], most: int) -> int | None:
         return None
     total = sum(f.size for f in files if f not in packed)
     for file in packed:
-        for size in _sizes(file):
-            total += size
-            if total > most:
-                return total
+        with refused_if_damaged(file.path):
+            for size in _parquet(file) if file.is_parquet else map(len, chunks(file.path)):
+                total += size
+                if total > most:
+                    return total
     return total
-
-
-def _sizes(file: DmsObject) -> Iterator[int]:
-    with refused_if_damaged(file.path):
-        yield from _parquet(file) if file.is_parquet else map(len, chunks(file.path))
 
 
 def _parquet(file: DmsObject) -> Iterator[int]:

@@ -198,16 +198,11 @@ def first_row(file: DmsObject, endpoint: Endpoint) -> list[str]:
         size *= 8
 
 
-@lru_cache(maxsize=4096)
-def first_width(file: DmsObject, endpoint: Endpoint) -> int:
-    """Return the number of fields in a file's first row."""
-    return len(first_row(file, endpoint))
-
-
 def require_fit(file: DmsObject, table: SourceTable, phase: int) -> None:
     """Raise LayoutError if a headerless file's first row is not as wide as the layout that was valid when it was written."""
     spec, endpoint, mappings = table.spec, table.endpoint, table.mappings
-    width = first_width(file, endpoint)
+    row = first_row(file, endpoint)
+    width = len(row)
     wanted = len(stated_layout(table, phase, file))
     if width in (0, wanted):
         return
@@ -216,9 +211,7 @@ def require_fit(file: DmsObject, table: SourceTable, phase: int) -> None:
     widths = {name: len(layout_of(past, table, phase)) for name, past in known.items()}
     near = min(widths, key=lambda name: abs(widths[name] - width))
     columns = (known[near] and known[near].columns) or tuple(mappings.file_columns(spec))
-    shown = (
-        "a row with masked or excluded columns" if spec.has_hidden_columns else repr(first_row(file, endpoint))[:200]
-    )
+    shown = "a row with masked or excluded columns" if spec.has_hidden_columns else repr(row)[:200]
     raise LayoutError(
         f"{file.path} row 1: {width} fields, and {wanted} in the layout that was valid when it was written: {shown}",
         f"the nearest layout is that of '{near}' ({', '.join(columns)}): correct layouts in {spec.file}"
