@@ -544,6 +544,7 @@ ONLY_A_NEW_LOAD = {
     "listing: … contains DMS's own records": "a spec for no table is removed",
     "listing: …: … is …, not a file": "what is moved away holds no changes",
     "listing: …: … is named like a change file": "what is moved away is not of DMS",
+    "position: …: a part of the record of applied files is lost": "names do not tell in which order files were applied",
     "file_checks: …: … of … load files": "rows of an older load are in the newer one",
 }
 """Messages whose first remedy discards something, since no other exists."""

@@ -84,8 +84,8 @@ class FileBatch(Batch):
         self.book, self.spec, self.base, self.listed = book, spec, base, listed
         self.files = tuple(files)
         self.watch = FileWatch(self.files, spec.source, digests_of(book, self.files))
-        self.updates: list[Update] = []
-        """Updates of the record of applied files, to be finished after the commit."""
+        self.update: Update | None = None
+        """The update of the record of applied files, to be finished after the commit."""
 
     @property
     def size(self) -> dict[str, int]:
@@ -111,14 +111,9 @@ class FileBatch(Batch):
         base, taken = self.base, {o.name for o in self.files}
         awaited = [o.name for o in self.listed.changes if o.name > base.position.last and o.name not in taken]
         table = jvm.load_table(self.book.spark, self.book.name(self.spec))
-        update = Update(table, base.record, batch, (*self.listed.loads, *self.listed.changes), awaited)
-        self.updates.append(update.changes(base.position, self.files, self.watch.contents(), self.listed))
-        return update.properties
-
-    def clean_up(self) -> None:
-        """Delete segments of the record of applied files that the batch, which is committed, has replaced."""
-        for update in self.updates:
-            update.done()
+        self.update = Update(table, base.record, batch, (*self.listed.loads, *self.listed.changes), awaited)
+        self.update.changes(base.position, self.files, self.watch.contents(), self.listed)
+        return self.update.properties
 
 
 def megabytes(size: dict[str, int]) -> float:

@@ -144,7 +144,7 @@ def _apply_files(
                 await_files(jvm.load_table(book.spark, book.name(spec)), base.record, (o.name for o in files))
             raise why from None
         raise
-    batch.clean_up()
+    batch.update.done()
     return counts, live
 
 
