@@ -115,6 +115,16 @@ def test_a_replay_that_ends_with_a_file_of_an_earlier_name_applies_it_last_too(o
     assert rows(world, "t") == [(1, "later"), (2, "b")]
 
 
+def test_a_replay_misses_a_file_that_came_late_and_is_gone(opened):
+    world = opened("t")
+    world.changes("t", U(1, "noon", ts=NOON), name=FILE2).merged()
+    world.changes("t", U(1, "later", ts=LATE), name=FILE1).merged(late_files="after")
+    world.full_load(on_changed_load="replay")
+    world.merged(max_batches=1)
+    file(world, "t", FILE1).unlink()
+    assert FILE1 in notes(world)["t"]
+
+
 def test_a_replay_is_refused_when_the_order_of_files_that_came_late_is_lost(opened):
     world = opened("t")
     world.changes("t", U(1, "noon", ts=NOON), name=FILE2).merged()

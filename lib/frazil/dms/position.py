@@ -304,8 +304,9 @@ def after_changes(position: Position, applied: list[DmsObject], batch: str) -> P
     """Return the position after these change objects have been applied, in this order."""
     last, turn = places(position, applied)[applied[-1].name]
     etag = next((o.etag for o in applied if o.name == last), position.last_etag)
-    recent = _recent(last, {*position.recent, *(o.name for o in applied)})
-    replay_pending = tuple(n for n in position.replay_pending if n > last)
+    names = {o.name for o in applied}
+    recent = _recent(last, {*position.recent, *names})
+    replay_pending = tuple(n for n in position.replay_pending if n not in names)
     return replace(
         position, batch=batch, last=last, last_etag=etag, recent=recent, turn=turn, replay_pending=replay_pending
     )
