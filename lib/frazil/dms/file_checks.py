@@ -196,7 +196,7 @@ def _before_a_change(objects: TableObjects) -> list[DmsObject]:
         return []
     newest = max(o.landed for o in objects.loads)
     for c in objects.changes:
-        written = _utc(c.name)
+        written = time_of_name(c.name).replace(tzinfo=UTC).timestamp()
         # A copied file has the time of the copy: times that are close together then prove nothing.
         slack = 1.0 if abs(c.landed - written) < COPIED_S else 600.0
         for at, margin in ((c.landed, slack), (written, ZONES_S)):
@@ -204,7 +204,3 @@ def _before_a_change(objects: TableObjects) -> list[DmsObject]:
             if old and newest > at + margin:
                 return old
     return []
-
-
-def _utc(name: str) -> float:
-    return time_of_name(name).replace(tzinfo=UTC).timestamp()

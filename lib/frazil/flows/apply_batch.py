@@ -52,11 +52,6 @@ class Batch(ABC):
     def size(self) -> dict[str, int]:
         """Return the numbers of files, messages and bytes, for the snapshot summary."""
 
-    @property
-    def megabytes(self) -> float:
-        """Return the size of the batch in MB."""
-        return megabytes(self.size)
-
     @abstractmethod
     def position_after(self, batch: str) -> Position:
         """Return the table's position after the batch of this id."""
@@ -246,7 +241,7 @@ class _Applying:
         """
         book, spec, batch = self.book, self.spec, self.batch
         is_partial = bool(batch.files) and book.endpoint.no_sup_value is not None
-        lane, why = book.lanes.choose(self.name, spec, batch.megabytes, is_partial or spec.has_missing_columns)
+        lane, why = book.lanes.choose(self.name, spec, megabytes(batch.size), is_partial or spec.has_missing_columns)
         if lane == "rowdelta" and (large := why_large or self._why_large()):
             lane, why = "scan", large
         if lane == "rowdelta" and not has_numbers(spec):
@@ -365,7 +360,7 @@ class _Applying:
                 f"{source}: {many(count, 'change')} out of DMS's own sequence, applied in the order of the files"
             )
         took = time.time() - self.picked_up
-        if text := book.lanes.note(self.name, summary, self.batch.megabytes, took):
+        if text := book.lanes.note(self.name, summary, megabytes(self.batch.size), took):
             book.progress(f"{source}: {text}")
 
     def _counts(
