@@ -108,8 +108,9 @@ def test_what_is_no_position_and_what_is_no_table_of_the_spec_is_refused(world):
     before = world.head("t")
     with pytest.raises(AdoptError, match=f"did you mean '{FILE1}'"):
         taken(world, FILE1.replace("-1000", "-1009"))
-    with pytest.raises(AdoptError, match="is no position"):
-        taken(world, "the end")
+    for text in ("the end", "20231399-100000000.csv"):
+        with pytest.raises(AdoptError, match="is no position"):
+            taken(world, text)
     with pytest.raises(TableError, match=r"id=1 \(2 times\)"):
         taken(world, FILE1)
     world.spark.sql(f"ALTER TABLE {world.name('t')} ADD COLUMN more INT")
@@ -134,6 +135,22 @@ def test_a_table_that_spark_cannot_write_is_refused_and_a_copy_of_it_is_taken(wo
     taken(world, "load")
     world.merged()
     assert world.rows("t_copy") == [(1, "b")]
+
+
+@pytest.mark.parametrize(("then", "now"), [({}, {"mask": "sha256"}), ({"mask": "sha256"}, {})])
+def test_a_mask_that_comes_or_goes_on_a_table_that_was_taken_over_stops_it(world, then, now):
+    def masked(mask: dict) -> None:
+        world.specs["t"]["columns"][1] = {"name": "v", "type": "WSTRING(99)"} | mask
+        world.table_file("t")
+
+    world.table("t").load("t", (1, "a"))
+    foreign(world, "t", (1, "a"))
+    masked(then)
+    taken(world, "load")
+    world.changes("t", I(2, "b")).merged()
+    masked(now)
+    note = world.changes("t", I(3, "c"), name=FILE2).merge()["t"].note
+    assert "masked in" in note and len(world.rows("t")) == 2
 
 
 def test_a_table_that_is_written_to_meanwhile_is_not_taken(world, monkeypatch):

@@ -349,6 +349,20 @@ def test_following_the_cure_of_a_rollback_applies_the_lost_changes_again(loaded,
     assert loaded.rows("t") == [(2, "b"), (3, "c"), (4, "d")]
 
 
+def test_after_a_rollback_a_reload_takes_another_load_and_never_the_applied_one_without_its_changes(loaded):
+    before = loaded.head("t")
+    loaded.changes("t", I(4, "d")).merged()
+    loaded.call("rollback_to_snapshot", "t", f", snapshot_id => {before}")
+    assert "was rolled back" in loaded.full_load(on_changed_load="reload")["t"].note
+    assert loaded.rows("t") == [(1, "a"), (2, "b"), (3, "c")]
+    assert loaded.full_load(on_changed_load="replay")["t"].status == "replayed"
+    loaded.merged()
+    assert loaded.rows("t") == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+    loaded.call("rollback_to_snapshot", "t", f", snapshot_id => {before}")
+    loaded.load("t", (4, "new"))
+    assert loaded.full_load(on_changed_load="reload")["t"].status == "reloaded" and loaded.rows("t") == [(4, "new")]
+
+
 def test_an_expired_history_is_accepted_while_the_tag_holds(loaded):
     small_files(loaded, "t", (4, "d"), (5, "e"), (6, "f"))
     loaded.call("expire_snapshots", "t", ", older_than => timestamp '2999-01-01', retain_last => 1")

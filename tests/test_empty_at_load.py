@@ -56,6 +56,18 @@ def test_the_changes_of_an_empty_table_arrive_whether_its_load_file_is_absent_or
     assert rows("absent") == [(1, "a")]
 
 
+def test_a_replay_of_a_table_that_was_empty_at_its_load_applies_its_change_files_again(world, catalog_options):
+    world.table("t").table("idle").table("filled").load("filled", (1, "a")).loaded()
+    world.changes("t", I(1, "new"), I(2, "b"), name=FILE2).merged()
+    world.changes("t", I(1, "old"))
+    assert "on_changed_load=replay" in world.merge()["t"].note
+    assert _words(world.full_load(on_changed_load="replay"))["t"] == "replayed"
+    assert lake_rows(catalog_options, f"{world.space}.t") == []
+    world.merged()
+    assert lake_rows(catalog_options, f"{world.space}.t") == [(1, "new"), (2, "b")]
+    assert _words(world.full_load(on_changed_load="replay"))["idle"] == "unchanged"
+
+
 def test_a_late_load_file_without_changes_is_reported_until_it_is_loaded(world, catalog_options):
     world.table("t").table("still").setup()
     world.full_load()

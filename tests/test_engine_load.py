@@ -144,6 +144,35 @@ def test_a_row_of_nulls_alone_is_loaded_into_a_table_without_a_key(new_world):
     assert [(r[0], r[1], r[6]) for r in w.rows("t")] == [("a", 1, 1), ("b", 2, 3), (None, None, 2)]
 
 
+@pytest.mark.parametrize("size", [lambda _: None, _in_tasks], ids=["small", "in tasks"])
+def test_files_without_rows_are_applied_to_a_table_that_only_spark_can_write(world, monkeypatch, size):
+    size(monkeypatch)
+    world.table("t").write("t", LOAD1, "").setup()
+    world.spark.sql(SORTED.format(world.name("t")))
+    assert world.full_load()["t"].status == "loaded" and world.rows("t") == []
+    assert world.changes("t", I(1, "a")).merged().rows("t") == [(1, "a")]
+
+
+def test_a_file_that_changes_between_sparks_two_reads_of_it_adds_no_row(world, monkeypatch):
+    _in_tasks(monkeypatch)
+    world.table("t", key=[])
+    world.specs["t"]["without_key"] = "append"
+    world.table_file("t").load("t", (1, "a")).loaded()
+    world.spark.sql(SORTED.format(world.name("t")))
+    world.changes("t", U(1, "b"))
+    put = load_files_module.put
+
+    def put_later(*args, **more):
+        world.changes("t", U(1, "longer"))
+        put(*args, **more)
+
+    monkeypatch.setattr(load_files_module, "put", put_later)
+    assert world.merge()["t"].status == "unchanged"
+    monkeypatch.undo()
+    _in_tasks(monkeypatch)
+    assert [row[:2] for row in world.merged().rows("t")] == [(1, "a"), (1, "longer")]
+
+
 def test_many_small_load_files_become_few_data_files_in_one_commit(world, monkeypatch):
     _in_tasks(monkeypatch)
     world.table("t").setup()

@@ -392,6 +392,13 @@ def test_batches_before_a_bad_one_stay_applied(world):
 
 
 @spark
+def test_a_table_that_fails_after_some_batches_says_how_many_it_applied(world):
+    world.table("t").load("t", (1, "a")).loaded()
+    world.changes("t", I(2, "b")).changes("t", I(3, "c"), I(4, "d"), name=FILE2).changes("t", I("x", "e"), name=FILE3)
+    done = world.merge(max_batch_files=1)["t"]
+    assert done.failed and (done.counts["batches"], done.counts["changes"]) == (2, 3)
+
+
 def test_many_bad_rows_are_counted_and_the_first_few_shown(world):
     world.table("t").load("t").loaded().write("t", FILE1, "X,,1,b,,\n" * 9 + "I,,2,c,,\n")
     note = world.merge()["t"].note

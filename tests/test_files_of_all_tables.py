@@ -6,7 +6,7 @@ from frazil.dms.listing import Watch
 from frazil.flows import cdc, workbook
 from frazil.flows.plan import plan
 from frazil.flows.reconcile import compare
-from helpers import FILE1, FILE2, I, U
+from helpers import FILE1, FILE2, FILE3, I, U
 
 pytestmark = pytest.mark.spark
 TS = "2024-01-01 09:59:00.000000"
@@ -73,6 +73,19 @@ def test_a_shared_file_that_turns_up_late_is_refused(shared):
     put(shared, TXN2, f"U,t,public,{TS},2,z\n").merged()
     put(shared, LATE, f"U,t,public,{TS},1,y\n")
     assert all(r.failed and "arrived late" in r.note for r in shared.merge().values())
+
+
+def test_after_preserve_transactions_is_switched_off_a_reload_goes_on_with_the_tables_own_files(shared):
+    put(shared, TXN1, f"U,t,public,{TS},1,z\n").merged()
+    shared.s3 = {**shared.s3, "PreserveTransactions": False}
+    before = shared.rows("t")
+    shared.changes("t", U(1, "own"), name=FILE2)
+    (note,) = {r.note for r in shared.merge(tables=["public.t"], late_files="after").values() if r.failed}
+    assert TXN1 in note and "PreserveTransactions is off" in note and shared.rows("t") == before
+    shared.load("t", (1, "own"), (3, "c")).changes("t", U(1, "earlier"), name=FILE1.replace("-10", "-09"))
+    assert shared.full_load(on_changed_load="reload")["t"].status == "reloaded"
+    shared.changes("t", U(3, "last"), name=FILE3).merged(tables=["public.t"])
+    assert shared.rows("t") == [(1, "own"), (3, "last")]
 
 
 def test_inserts_only_files_have_no_operation(new_world):

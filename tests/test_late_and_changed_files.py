@@ -106,6 +106,53 @@ def test_after_the_clock_went_back_files_are_applied_in_the_order_in_which_dms_w
     assert rows(world, "t") == [(1, "later"), (2, "b"), (4, "d")]
 
 
+def test_a_replay_that_ends_with_a_file_of_an_earlier_name_applies_it_last_too(opened):
+    world = opened("t")
+    world.changes("t", U(1, "noon", ts=NOON), name=FILE2).merged()
+    world.changes("t", U(1, "later", ts=LATE), name=FILE1).merged(late_files="after")
+    assert world.full_load(on_changed_load="replay")["t"].status == "replayed"
+    world.merged().merged()
+    assert rows(world, "t") == [(1, "later"), (2, "b")]
+
+
+def test_a_replay_misses_a_file_that_came_late_and_is_gone(opened):
+    world = opened("t")
+    world.changes("t", U(1, "noon", ts=NOON), name=FILE2).merged()
+    world.changes("t", U(1, "later", ts=LATE), name=FILE1).merged(late_files="after")
+    world.full_load(on_changed_load="replay")
+    world.merged(max_batches=1)
+    file(world, "t", FILE1).unlink()
+    assert FILE1 in notes(world)["t"]
+
+
+def test_a_replay_is_refused_when_the_order_of_files_that_came_late_is_lost(opened):
+    world = opened("t")
+    world.changes("t", U(1, "noon", ts=NOON), name=FILE2).merged()
+    world.changes("t", U(1, "later", ts=LATE), name=FILE1).merged(late_files="after")
+    for i in range(65):
+        world.changes("t", I(100 + i, "x"), name=f"20240101-11{i // 60:02}{i % 60:02}000.csv")
+    world.merged()
+    place = world.iceberg("t").location().removeprefix("file:")
+    (segment,) = (world.root / place / "_frazil").glob("applied-*")
+    segment.unlink()
+    world.changes("t", I(999, "z"), name="20240101-120000000.csv").merged()
+    assert FILE1 in world.full_load(on_changed_load="replay")["t"].note
+    assert (1, "later") in rows(world, "t")
+
+
+@pytest.mark.parametrize("gone", [["LOAD00000001.csv"], ["LOAD00000001.csv", "LOAD00000002.csv"]])
+def test_a_replay_that_lacks_a_load_file_is_refused(new_world, gone):
+    world = new_world()
+    world.table("t").load("t", (1, "a")).load("t", (2, "b"), name="LOAD00000002.csv").loaded()
+    world.changes("t", U(1, "x")).merged()
+    for name in gone:
+        file(world, "t", name).unlink()
+    (planned,) = plan(world.book(FullLoadSettings, on_changed_load="replay"))
+    done = world.full_load(on_changed_load="replay")["t"]
+    assert done.failed and "2 were applied" in done.note and all(name in done.note for name in gone), done.note
+    assert "2 were applied" in planned["decision"] and rows(world, "t") == [(1, "x"), (2, "b")]
+
+
 def test_an_applied_file_that_grew_is_named_with_both_sizes_however_old_it_is(opened):
     grown = {"newest": FILE3, "before": FILE2, "old": FILE1.replace("-10", "-07")}
     world = opened(*grown, "fine")

@@ -428,7 +428,6 @@ ELSEWHERE = {
     "other_writers: the metadata no longer hold a schema": "as the other writer's columns; see test_other_writers",
     "clocks: …": "the time passes; see test_clocks",
     "schema_changes: …": "the spec is corrected; see test_first_spec",
-    "schema_changes: has texts, none": "the spec is corrected; see test_first_spec",
     "kafka: its position names": "a topic created again; see test_kafka",
     "kafka: ends at": "a topic created again; see test_kafka",
     "kafka: partition … is new": "messages have expired; see test_kafka",
@@ -492,6 +491,10 @@ ELSEWHERE = {
     "ledger: none of the tables exists": "as `dropped`",
     "position: the load files are not those": "see test_commit",
     "position: no longer there": "see test_commit",
+    "position: a part of the record of applied files is lost": "the table is loaded again; see test_late_and_changed_files",
+    "position: were applied": "the load files are fetched again; see test_late_and_changed_files",
+    "position: and PreserveTransactions is off": "a setting of the task; see test_files_of_all_tables",
+    "schema_evolution: take each other's names": "the spec is edited in three steps; see test_schema_policies",
     "late_files: arrived late": "see test_commit",
 }
 """Messages that no entry here carries out, each with the reason or the test that does."""
@@ -546,6 +549,7 @@ ONLY_A_NEW_LOAD = {
     "listing: … contains DMS's own records": "a spec for no table is removed",
     "listing: …: … is …, not a file": "what is moved away holds no changes",
     "listing: …: … is named like a change file": "what is moved away is not of DMS",
+    "position: …: a part of the record of applied files is lost": "names do not tell in which order files were applied",
     "file_checks: …: … of … load files": "rows of an older load are in the newer one",
 }
 """Messages whose first remedy discards something, since no other exists."""

@@ -197,6 +197,26 @@ def test_a_column_may_be_renamed_and_another_one_take_its_name(source):
     assert table(source.merged()) == expected
 
 
+def test_columns_that_take_each_others_names_at_once_are_refused_and_swap_by_way_of_a_third_name(source):
+    def column(name: str, kind: str, *old: str) -> dict:
+        return {"name": name, "type": kind, "renamed_from": [*old]}
+
+    was = ids(source)
+    put(source, FILE1, "id,v,n", "U,1,A,11").merged()
+    put(source, FILE2, "id,n,v", "I,3,c,30")
+    declare(source, "id INT8", column("n", "WSTRING(9)", "v"), column("v", "INT4", "n"))
+    refused(source, "columns n, v take each other's names", "third name")
+    for names in (
+        (column("x", "WSTRING(9)", "v"), "n INT4"),
+        (column("x", "WSTRING(9)", "v"), column("v", "INT4", "n")),
+    ):
+        declare(source, "id INT8", *names).setup()
+    declare(source, "id INT8", column("n", "WSTRING(9)", "x", "n"), column("v", "INT4", "n"))
+    source.merged()
+    assert ids(source) == {"id": was["id"], "n": was["v"], "v": was["n"]}
+    assert table(source)[3] == {"n": "c", "v": 30} and table(source)[1] == {"n": "A", "v": 11}
+
+
 def test_a_key_column_may_be_renamed_but_the_key_stays(source):
     put(source, FILE1, "no,v,n", "U,1,A,11", "D,2,,")
     declare(source, {"name": "no", "type": "INT8", "renamed_from": "id"}, "v WSTRING(9)", "n INT4", key=["no"])

@@ -61,7 +61,7 @@ def key_of(file: DmsObject) -> str:
 
 
 def packed(files: Iterable[AppliedFile]) -> bytes:
-    """Return a segment's bytes, column by column: names and ETags first, so that these can be read alone."""
+    """Return a segment's bytes, column by column, in two parts."""
     columns = ["\n".join(map(str, column)) for column in zip(*files, strict=True)]
     front = [columns[0], columns[2], columns[5]]
     return b"".join(
@@ -71,20 +71,15 @@ def packed(files: Iterable[AppliedFile]) -> bytes:
 
 def unpacked(data: bytes) -> list[AppliedFile]:
     """Return the files of a segment."""
-    front, back = _parts(data)
-    (names, etags, after), (sizes, contents, batches, turns) = (
-        [column.split("\n") for column in text.split("\t")] for text in (front, back)
-    )
-    rows = zip(names, map(int, sizes), etags, contents, batches, after, map(int, turns), strict=True)
-    return [AppliedFile(*row) for row in rows]
-
-
-def _parts(data: bytes, both: bool = True) -> tuple[str, str]:
     front = zlib.decompressobj(31)
     text = front.decompress(data).decode()
     if not front.eof:
         raise ValueError("the segment is truncated")
-    return text, gzip.decompress(front.unused_data).decode() if both else ""
+    names, etags, after = (column.split("\n") for column in text.split("\t"))
+    back = gzip.decompress(front.unused_data).decode()
+    sizes, contents, batches, turns = (column.split("\n") for column in back.split("\t"))
+    rows = zip(names, map(int, sizes), etags, contents, batches, after, map(int, turns), strict=True)
+    return [AppliedFile(*row) for row in rows]
 
 
 @dataclass(frozen=True)
@@ -159,18 +154,11 @@ class AppliedFiles:
     @cached_property
     def files(self) -> dict[str, AppliedFile]:
         """All files of the record, by name."""
-        return {f.name: f for f in (*(f for data in self._stored for f in unpacked(data)), *self.tail)}
+        return {f.name: f for part in (*self._of_segments, self.tail) for f in part}
 
     def etags(self, place: FilePlace) -> dict[str, str]:
         """Return {name: ETag} of the change files applied up to `place`; an empty ETag matches any."""
-        fronts = [_parts(data, both=False)[0].split("\t") for data in self._stored]
-        if any(f.after for f in self.tail) or any(after.strip("\n") for _, _, after in fronts):
-            return {n: f.etag for n, f in self.files.items() if f.place <= place and "/" not in n}
-        found = {
-            n: etag for names, etags, _ in fronts for n, etag in zip(names.split("\n"), etags.split("\n"), strict=True)
-        }
-        found |= {f.name: f.etag for f in self.tail}
-        return {n: etag for n, etag in found.items() if n <= place[0] and "/" not in n}
+        return {n: f.etag for n, f in self.files.items() if f.place <= place and "/" not in n}
 
     @cached_property
     def newest(self) -> dict[str, AppliedFile]:
@@ -180,16 +168,13 @@ class AppliedFiles:
     @cached_property
     def complete(self) -> bool:
         """Whether no applied file is missing."""
-        return self.whole and len(self._stored) == len(self.segments)
+        return self.whole and len(self._of_segments) == len(self.segments)
 
     @cached_property
-    def _stored(self) -> list[bytes]:
-        """The bytes of all segments; empty if one is lost or damaged."""
+    def _of_segments(self) -> list[list[AppliedFile]]:
+        """The files of each segment; none if a segment is lost or damaged."""
         try:
-            found = [self.read(name) for name, _ in self.segments]
-            for data in found:
-                _parts(data)
-            return found
+            return [unpacked(self.read(name)) for name, _ in self.segments]
         except Exception:  # whatever the storage raises: the record is a cache
             log.warning("a part of the record of applied files cannot be read: %s", self.segments, exc_info=True)
             return []
@@ -202,12 +187,12 @@ class AppliedFiles:
         known = {f.name: f for f in (*self.tail, *files)}
         if len(known) <= TAIL:
             return replace(self, tail=tuple(known.values()))
-        kept, merged = list(zip(self.segments, self._stored, strict=True)) if self.complete else [], []
-        count = len(known)
-        while kept and kept[-1][0][1] < 2 * count:
-            (_, more), data = kept.pop()
-            merged, count = [*unpacked(data), *merged], count + more
-        together = {f.name: f for f in (*merged, *known.values())}
+        kept = list(zip(self.segments, self._of_segments, strict=True)) if self.complete else []
+        merged = [*known.values()]
+        while kept and len(kept[-1][1]) < 2 * len(merged):
+            _, older = kept.pop()
+            merged = [*older, *merged]
+        together = {f.name: f for f in merged}
         name = f"applied-{batch}.gz"
         write(name, packed(together.values()))
         return replace(self, segments=(*[s for s, _ in kept], (name, len(together))), tail=(), whole=self.complete)

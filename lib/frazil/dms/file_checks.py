@@ -52,16 +52,12 @@ def unpacked_bytes(files: Iterable[DmsObject], most: int) -> int | None:
         return None
     total = sum(f.size for f in files if f not in packed)
     for file in packed:
-        for size in _sizes(file):
-            total += size
-            if total > most:
-                return total
+        with refused_if_damaged(file.path):
+            for size in _parquet(file) if file.is_parquet else map(len, chunks(file.path)):
+                total += size
+                if total > most:
+                    return total
     return total
-
-
-def _sizes(file: DmsObject) -> Iterator[int]:
-    with refused_if_damaged(file.path):
-        yield from _parquet(file) if file.is_parquet else map(len, chunks(file.path))
 
 
 def _parquet(file: DmsObject) -> Iterator[int]:
@@ -200,7 +196,7 @@ def _before_a_change(objects: TableObjects) -> list[DmsObject]:
         return []
     newest = max(o.landed for o in objects.loads)
     for c in objects.changes:
-        written = _utc(c.name)
+        written = time_of_name(c.name).replace(tzinfo=UTC).timestamp()
         # A copied file has the time of the copy: times that are close together then prove nothing.
         slack = 1.0 if abs(c.landed - written) < COPIED_S else 600.0
         for at, margin in ((c.landed, slack), (written, ZONES_S)):
@@ -208,7 +204,3 @@ def _before_a_change(objects: TableObjects) -> list[DmsObject]:
             if old and newest > at + margin:
                 return old
     return []
-
-
-def _utc(name: str) -> float:
-    return time_of_name(name).replace(tzinfo=UTC).timestamp()

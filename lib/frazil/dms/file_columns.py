@@ -17,7 +17,6 @@ from frazil.config.lake_types import value_type
 from frazil.config.spec import TableSpec
 from frazil.core.csv import Dialect
 from frazil.core.field_roles import UNKNOWN, FieldNames, field_roles, fields_by_role
-from frazil.core.types import MISFIT, judge
 from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_checks import refused_if_damaged
 from frazil.dms.file_layout import (
@@ -113,23 +112,12 @@ FIRST_ROWS = 1000
 """Rows that show what is in a Parquet file."""
 
 
-def first_rows(file: DmsObject, columns: list[str] | None = None) -> pa.RecordBatch | None:
-    """Return the first rows of a Parquet file, in all of its columns or some; None if it has no rows."""
+def first_rows(file: DmsObject) -> pa.RecordBatch | None:
+    """Return the first rows of a Parquet file; None if it has no rows."""
     import pyarrow.parquet as pq
 
     with refused_if_damaged(file.path), pq.ParquetFile(random_access(file.path)) as opened:
-        return next(opened.iter_batches(FIRST_ROWS, columns=columns), None)
-
-
-def has_only_other_texts(file: DmsObject, name: str, column: Column) -> bool:
-    """Return whether a file's column has texts, and none of the first ones is a value of the spec's type."""
-    import pyarrow as pa
-
-    if not pa.types.is_string(footer(file).field(name).type):
-        return False
-    first = first_rows(file, [name])
-    texts = pa.array([]) if first is None else first.column(0).drop_null()
-    return len(texts) > 0 and all(judge(column, text) is MISFIT for text in texts.to_pylist())
+        return next(opened.iter_batches(FIRST_ROWS), None)
 
 
 def written_type(kind: pa.DataType) -> str:
@@ -210,16 +198,11 @@ def first_row(file: DmsObject, endpoint: Endpoint) -> list[str]:
         size *= 8
 
 
-@lru_cache(maxsize=4096)
-def first_width(file: DmsObject, endpoint: Endpoint) -> int:
-    """Return the number of fields in a file's first row."""
-    return len(first_row(file, endpoint))
-
-
 def require_fit(file: DmsObject, table: SourceTable, phase: int) -> None:
     """Raise LayoutError if a headerless file's first row is not as wide as the layout that was valid when it was written."""
     spec, endpoint, mappings = table.spec, table.endpoint, table.mappings
-    width = first_width(file, endpoint)
+    row = first_row(file, endpoint)
+    width = len(row)
     wanted = len(stated_layout(table, phase, file))
     if width in (0, wanted):
         return
@@ -228,9 +211,7 @@ def require_fit(file: DmsObject, table: SourceTable, phase: int) -> None:
     widths = {name: len(layout_of(past, table, phase)) for name, past in known.items()}
     near = min(widths, key=lambda name: abs(widths[name] - width))
     columns = (known[near] and known[near].columns) or tuple(mappings.file_columns(spec))
-    shown = (
-        "a row with masked or excluded columns" if spec.has_hidden_columns else repr(first_row(file, endpoint))[:200]
-    )
+    shown = "a row with masked or excluded columns" if spec.has_hidden_columns else repr(row)[:200]
     raise LayoutError(
         f"{file.path} row 1: {width} fields, and {wanted} in the layout that was valid when it was written: {shown}",
         f"the nearest layout is that of '{near}' ({', '.join(columns)}): correct layouts in {spec.file}"

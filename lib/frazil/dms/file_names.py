@@ -13,9 +13,14 @@ AHEAD = timedelta(days=1)
 """A name may be this far in the future: DMS writes local times if its time zone is set."""
 
 
+def is_shared(name: str) -> bool:
+    """Return whether a name is that of a file with the changes of all tables."""
+    return bool(SHARED.match(name))
+
+
 def is_data(name: str) -> bool:
     """Return whether a name has the form of a DMS file's."""
-    return bool(CHANGES.match(name) or LOAD.match(name) or SHARED.match(name))
+    return bool(CHANGES.match(name) or LOAD.match(name)) or is_shared(name)
 
 
 def time_of_name(name: str) -> datetime:
@@ -28,7 +33,7 @@ def time_of_name(name: str) -> datetime:
 
 def name_at(time: datetime, like: str = "") -> str:
     """Return the name, without its extension, of a change file of that time, in the form of `like`."""
-    form = "CDC_TXN-%Y%m%d%H%M%S" if SHARED.match(like) else "%Y%m%d-%H%M%S"
+    form = "CDC_TXN-%Y%m%d%H%M%S" if is_shared(like) else "%Y%m%d-%H%M%S"
     return f"{time:{form}}{time.microsecond // 1000:03}"
 
 
@@ -53,4 +58,4 @@ def digits_of(name: str) -> str:
 
 def is_change_file(name: str) -> bool:
     """Return whether a name is that of a DMS change file."""
-    return bool((CHANGES.match(name) or SHARED.match(name)) and states_a_time(name))
+    return bool(CHANGES.match(name) or is_shared(name)) and states_a_time(name)

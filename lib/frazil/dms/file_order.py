@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from frazil.dms.listing import DmsObject
@@ -13,14 +13,7 @@ FilePlace = tuple[str, int]
 """A file's place in the order: its name, or the name after which it was applied, with its turn after that name."""
 
 
-class _Named(Protocol):
-    name: str
-
-
-File = TypeVar("File", bound=_Named)
-
-
-def in_order(files: Iterable[File]) -> list[File]:
+def in_order(files: Iterable[DmsObject]) -> list[DmsObject]:
     """Return change files in the order in which their changes are applied."""
     return sorted(files, key=lambda file: file.name)
 

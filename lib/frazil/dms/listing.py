@@ -17,7 +17,7 @@ from pathlib import Path
 
 from frazil.config.spec import TableSpec
 from frazil.dms.endpoint import DatePartition
-from frazil.dms.file_names import CHANGES, LOAD, SHARED, is_data, name_at, states_a_time, time_of_name
+from frazil.dms.file_names import CHANGES, LOAD, is_data, is_shared, name_at, states_a_time, time_of_name
 from frazil.dms.file_order import in_order
 from frazil.dms.storage import DmsObject, ListingFilter, is_s3, location, walk
 from frazil.errors import FrazilError, nearest
@@ -193,7 +193,7 @@ def with_transactions(
     The table's own files, from before PreserveTransactions was switched on, come first. `begin` and `recorded` are
     as in `listing.list_table`.
     """
-    after = name_at(time_of_name(begin.start), begin.last) if begin and SHARED.match(begin.last) else ""
+    after = name_at(time_of_name(begin.start), begin.last) if begin and is_shared(begin.last) else ""
     entries = walk(f"{location(root)}/{cdc_path}", start_after=after, listing_filter=recorded or ListingFilter())
     found = list(_require_data(entries, cdc_path))
     changes = (*objects.changes, *in_order(o for o in found if o.is_shared))

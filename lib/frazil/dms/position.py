@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from frazil.dms.applied_files import AppliedFiles
-from frazil.dms.file_names import is_change_file, name_at, time_of_name
+from frazil.dms.file_names import is_change_file, is_shared, name_at, time_of_name
 from frazil.dms.file_order import places
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.stream_source import ARRIVED
@@ -43,6 +43,8 @@ MAX_NAMED = 200
 """The files of a load are not recorded if there are more than this."""
 SHOWN = 3
 """Maximum number of names of each kind in a message."""
+NEEDS_ALL = "a replay needs all since the load"
+FETCH = "fetch them again, or have DMS load the table again and run 01_full_load with on_changed_load=reload"
 REPLAY = "run 01_full_load with on_changed_load=replay, which needs all change files since the load"
 
 
@@ -175,12 +177,25 @@ def after_load(position: Position, objects: TableObjects, batch: str, replay: bo
         position = replace(position, last="", last_etag="", recent=(), turn=0, replay_pending=tuple(names))
     elif position.replay_pending:
         position = replace(position, last=max(position.last, *position.replay_pending), last_etag="", replay_pending=())
+    if is_shared(position.last) and not (replay or any(o.is_shared for o in objects.changes)):
+        # PreserveTransactions is off again: the table's own files go on from that time
+        position = replace(position, last=f"{name_at(time_of_name(position.last))}.csv", recent=(), turn=0)
     contained = [o for o in objects.changes if o.name <= position.last]
     if contained:
         etag = contained[-1].etag if contained[-1].name == position.last else position.last_etag
         recent = _recent(position.last, {*position.recent, *(o.name for o in contained)})
         position = replace(position, last_etag=etag, recent=recent)
     return replace(position, batch=batch, load_digest=objects.load_digest or NO_LOAD, load_files=len(objects.loads))
+
+
+def require_same_kind(position: Position, preserve_transactions: bool, source: str) -> None:
+    """Raise PositionError if files of all tables were applied, and the settings say that DMS writes none any more."""
+    if is_shared(position.last) and not preserve_transactions:
+        raise PositionError(
+            f"{source}: changes up to {position.last}, a file of all tables, are applied, and PreserveTransactions is off",
+            "switch it on again, in the task and in the endpoint's JSON; or have DMS load the table again, and run 01_full_load with "
+            "on_changed_load=reload: the table's own files from then on are applied",
+        )
 
 
 def is_other_load(objects: TableObjects, position: Position) -> bool:
@@ -245,14 +260,29 @@ def discarded(position: Position) -> str:
 
 
 def require_replayable(
-    objects: TableObjects, position: Position, source: str, record: AppliedFiles | None = None
+    objects: TableObjects, position: Position, applied: str | None, source: str, record: AppliedFiles
 ) -> None:
-    """Raise PositionError if change objects applied since the load are gone: a replay would lose their changes.
+    """Raise PositionError if files applied since the load are gone: a replay would lose their rows or changes.
 
-    Without a record, only those in the look-back window before the position are known.
+    `applied` is as in `require_same_load`. Without a complete record, only change files in the look-back window before
+    the position are known.
     """
-    recorded = [f.name for f in record.files.values() if f.etag and "/" not in f.name] if record else []
-    require_there(objects, (*sorted(recorded), *position.recent, position.last, *position.replay_pending), source)
+    there = _load_files(objects)
+    gone = [n for n in _applied_files(position, applied) if n not in there]
+    if gone or len(objects.loads) < position.load_files or not (there or position.load_digest == NO_LOAD):
+        listed = f": no longer there: {named(gone)}" if gone else ""
+        raise PositionError(
+            f"{source}: {many(objects.loads, 'load file')} there, and {position.load_files} were applied{listed}; {NEEDS_ALL}",
+            FETCH,
+        )
+    moved = record.files.get(record.moved[0]) if record.moved else None
+    if record.moved and not (moved and moved.after):
+        raise PositionError(
+            f"{source}: a part of the record of applied files is lost, and with it the order of those that came late, such as {record.moved[0]}",
+            "have DMS load the table again and run 01_full_load with on_changed_load=reload",
+        )
+    recorded = sorted(f.name for f in record.files.values() if f.etag and "/" not in f.name)
+    require_there(objects, (*recorded, *position.recent, position.last, *position.replay_pending), source)
 
 
 def require_there(objects: TableObjects, names: tuple[str, ...], source: str) -> None:
@@ -260,9 +290,7 @@ def require_there(objects: TableObjects, names: tuple[str, ...], source: str) ->
     present = {o.name for o in objects.changes}
     if gone := [n for n in dict.fromkeys(names) if n and n not in present]:
         raise PositionError(
-            f"{source}: {many(gone, 'applied change file')} no longer there: {named(gone)}; a replay needs all "
-            "since the load",
-            "fetch them again, or have DMS load the table again and run 01_full_load with on_changed_load=reload",
+            f"{source}: {many(gone, 'applied change file')} no longer there: {named(gone)}; {NEEDS_ALL}", FETCH
         )
 
 
@@ -276,8 +304,9 @@ def after_changes(position: Position, applied: list[DmsObject], batch: str) -> P
     """Return the position after these change objects have been applied, in this order."""
     last, turn = places(position, applied)[applied[-1].name]
     etag = next((o.etag for o in applied if o.name == last), position.last_etag)
-    recent = _recent(last, {*position.recent, *(o.name for o in applied)})
-    replay_pending = tuple(n for n in position.replay_pending if n > last)
+    names = {o.name for o in applied}
+    recent = _recent(last, {*position.recent, *names})
+    replay_pending = tuple(n for n in position.replay_pending if n not in names)
     return replace(
         position, batch=batch, last=last, last_etag=etag, recent=recent, turn=turn, replay_pending=replay_pending
     )

@@ -25,7 +25,7 @@ from stat import S_ISDIR, S_ISREG
 from threading import Lock
 from typing import Any, TypeVar
 
-from frazil.dms.file_names import SHARED, is_data
+from frazil.dms.file_names import is_data, is_shared
 from frazil.errors import FrazilError
 
 Item, Found = TypeVar("Item"), TypeVar("Found")
@@ -71,7 +71,7 @@ class DmsObject:
     @property
     def is_shared(self) -> bool:
         """Whether it has the changes of all tables (PreserveTransactions)."""
-        return bool(SHARED.match(self.name))
+        return is_shared(self.name)
 
 
 class ListingFilter:

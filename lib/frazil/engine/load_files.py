@@ -15,6 +15,7 @@ from frazil.config.sql import identifier
 from frazil.config.time_sql import from_micros, micros_type
 from frazil.core.bad_rows import SHOWN
 from frazil.dms.endpoint import SourceTable
+from frazil.dms.file_checks import FileWatch
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.file_order import in_order
 from frazil.dms.listing import DmsObject
@@ -78,12 +79,18 @@ def write_data_files(spark: SparkSession, table: JavaTable, given: FilesToWrite)
     return write_in_tasks(spark, groups, read, write)
 
 
-def put(spark: SparkSession, branch: str, written: Written, summary: dict[str, str], replace: bool = False) -> None:
-    """Add what was written to a branch, or let Spark write it there; with `replace` it replaces all other rows."""
+def put(
+    spark: SparkSession, branch: str, written: Written, summary: dict[str, str], watch: FileWatch, replace: bool = False
+) -> None:
+    """Add what was written to a branch, or let Spark write it there; with `replace` it replaces all other rows.
+
+    Spark reads the files again: raise SourceError unless they are still as listed (`watch`).
+    """
     if written.frame is None:
         jvm_data_files.put(spark, branch, written.entries, summary, replace)
     else:
         merge.replace_rows(spark, branch, written.frame, summary, empty_first=replace)
+        watch.require_unchanged()
 
 
 def write_plan(spark: SparkSession, table: JavaTable, most_bad: int = SHOWN, every: int = 1) -> WritePlan:
@@ -116,7 +123,7 @@ def frame_by_tasks(spark: SparkSession, groups: Groups, read: ReadPlan, write: W
 
 
 def frame_here(spark: SparkSession, files: Sequence[FileToRead], read: ReadPlan, write: WritePlan) -> Written:
-    """Return the good rows of a few files as a frame, read by this process."""
+    """Return the good rows of a few files as a frame, read by this process; no frame if there are none."""
     import pyarrow as pa
 
     tally = Tally(write.most_bad, write.every)

@@ -52,11 +52,6 @@ class Batch(ABC):
     def size(self) -> dict[str, int]:
         """Return the numbers of files, messages and bytes, for the snapshot summary."""
 
-    @property
-    def megabytes(self) -> float:
-        """Return the size of the batch in MB."""
-        return megabytes(self.size)
-
     @abstractmethod
     def position_after(self, batch: str) -> Position:
         """Return the table's position after the batch of this id."""
@@ -84,8 +79,8 @@ class FileBatch(Batch):
         self.book, self.spec, self.base, self.listed = book, spec, base, listed
         self.files = tuple(files)
         self.watch = FileWatch(self.files, spec.source, digests_of(book, self.files))
-        self.updates: list[Update] = []
-        """Updates of the record of applied files, to be finished after the commit."""
+        self.update: Update | None = None
+        """The update of the record of applied files, to be finished after the commit."""
 
     @property
     def size(self) -> dict[str, int]:
@@ -111,14 +106,9 @@ class FileBatch(Batch):
         base, taken = self.base, {o.name for o in self.files}
         awaited = [o.name for o in self.listed.changes if o.name > base.position.last and o.name not in taken]
         table = jvm.load_table(self.book.spark, self.book.name(self.spec))
-        update = Update(table, base.record, batch, (*self.listed.loads, *self.listed.changes), awaited)
-        self.updates.append(update.changes(base.position, self.files, self.watch.contents(), self.listed))
-        return update.properties
-
-    def clean_up(self) -> None:
-        """Delete segments of the record of applied files that the batch, which is committed, has replaced."""
-        for update in self.updates:
-            update.done()
+        self.update = Update(table, base.record, batch, (*self.listed.loads, *self.listed.changes), awaited)
+        self.update.changes(base.position, self.files, self.watch.contents(), self.listed)
+        return self.update.properties
 
 
 def megabytes(size: dict[str, int]) -> float:
@@ -220,7 +210,7 @@ class _Applying:
         metadata = _with_lane(self._metadata(stats, rows), "append", "the table keeps every change")
 
         def write(branch: str, properties: dict[str, str]) -> None:
-            load_files.put(book.spark, branch, written, properties)
+            load_files.put(book.spark, branch, written, properties, batch.watch)
 
         of_batch = OfBatch(written.tally.bad, written.files)
         with quarantine.quarantined_with_commit(book, self.spec, self.base, metadata, of_batch) as with_quarantine:
@@ -251,7 +241,7 @@ class _Applying:
         """
         book, spec, batch = self.book, self.spec, self.batch
         is_partial = bool(batch.files) and book.endpoint.no_sup_value is not None
-        lane, why = book.lanes.choose(self.name, spec, batch.megabytes, is_partial or spec.has_missing_columns)
+        lane, why = book.lanes.choose(self.name, spec, megabytes(batch.size), is_partial or spec.has_missing_columns)
         if lane == "rowdelta" and (large := why_large or self._why_large()):
             lane, why = "scan", large
         if lane == "rowdelta" and not has_numbers(spec):
@@ -371,7 +361,7 @@ class _Applying:
                 f"{source}: {many(count, 'change')} out of DMS's own sequence, applied in the order of the files"
             )
         took = time.time() - self.picked_up
-        if text := book.lanes.note(self.name, summary, self.batch.megabytes, took):
+        if text := book.lanes.note(self.name, summary, megabytes(self.batch.size), took):
             book.progress(f"{source}: {text}")
 
     def _counts(

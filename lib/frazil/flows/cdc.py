@@ -70,7 +70,11 @@ def run(book: Workbook) -> list[TableResult]:
 
     live = LiveStatus(book.progress) if book.settings.run_for_s else None
 
+    applied: dict[str, dict[str, int]] = {}
+    """The counts of each table's present pass, which a failure does not undo."""
+
     def report(so_far: TableResult, text: str) -> None:
+        applied[so_far.table] = so_far.counts
         if live:
             show(live, so_far)
         else:
@@ -80,14 +84,17 @@ def run(book: Workbook) -> list[TableResult]:
         return _one_pass(book, spec, total[spec.source].counts.get("batches", 0), report)
 
     def done(result: TableResult) -> None:
+        counts = applied.pop(result.table, {})
+        result.counts = counts if result.failed else result.counts
         total[result.table].add(result)
-        show(live, result)
+        if live:
+            show(live, result)
 
     if live:
         process_continuously(book, work, done)
     else:
         for result in book.each_table(work):
-            total[result.table].add(result)
+            done(result)
     book.lanes.save()
     return list(total.values())
 
@@ -137,7 +144,7 @@ def _apply_files(
                 await_files(jvm.load_table(book.spark, book.name(spec)), base.record, (o.name for o in files))
             raise why from None
         raise
-    batch.clean_up()
+    batch.update.done()
     return counts, live
 
 
@@ -159,7 +166,7 @@ def _one_pass(
         quarantine.settle_leftovers(book, spec, base)
         listed, pending = _list_pending(book, spec, base, may_list_fully=not done.counts)
         last_of_pass = last_of_pass or (pending[-1].name if pending else "")
-        of_pass = [o for o in pending if o.name <= last_of_pass]
+        of_pass = _up_to(last_of_pass, pending)
         if why := _waits_for(listed, base.position, len(of_pass), not book.endpoint.preserve_transactions):
             return TableResult(spec.source, "waiting", why, counts=done.counts)
         if not of_pass:
@@ -190,6 +197,12 @@ def _one_pass(
         if not left:
             break
     return done
+
+
+def _up_to(last: str, pending: list[DmsObject]) -> list[DmsObject]:
+    """Return the pending files up to that of this name, in the order in which they are applied; none without it."""
+    names = [o.name for o in pending]
+    return pending[: names.index(last) + 1] if last in names else []
 
 
 def _next_batch(book: Workbook, spec: TableSpec, pending: list[DmsObject]) -> list[DmsObject]:

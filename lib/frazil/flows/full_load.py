@@ -51,10 +51,9 @@ def verdict(there: TableObjects, position: Position, on_changed_load: str) -> st
     DMS writes no load file for an empty table. `load nothing` records that, so that changes may start. A load file that
     arrives before the first change is applied still belongs to the first load.
     """
-    if not there.loads:
-        return "loaded" if position.loaded else "load nothing"
     if not position.loaded or position.awaits_load:
-        return "load"
+        of_none = "loaded" if position.loaded else "load nothing"
+        return "load" if there.loads else of_none
     if on_changed_load == "replay":
         return "replay"
     return on_changed_load if is_other_load(there, position) else "loaded"
@@ -99,7 +98,7 @@ def run(book: Workbook) -> list[TableResult]:
         if action == "loaded":
             return TableResult(spec.source, "unchanged", EMPTY if base.position.awaits_load else action)
         if action == "replay":
-            require_replayable(there, base.position, spec.source, base.record)
+            require_replayable(there, base.position, load_of(book.spark, book.name(spec)), spec.source, base.record)
         return apply_load(book, spec, there, base, action, gate)
 
     return book.each_table(work)
@@ -156,28 +155,24 @@ def require_one_age(book: Workbook, spec: TableSpec, there: TableObjects, base: 
 
 
 def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[TableState, TableObjects, str]:
-    """Return the table's base, its files and what it needs. An explicit reload or replay repairs a broken history.
+    """Return the table's base, its files and what it needs. A replay, or a reload of another load, repairs a broken history.
 
     Load files with the applied bytes but another time count as the applied ones.
     """
-    policy = book.settings.on_changed_load
+    broken: FrazilError | None = None
     try:
         base = read_table_state(book.spark, book.name(spec))
-    except RolledBackError:
-        if policy == "refuse" or not there.loads:
-            raise
-        return read_table_state(book.spark, book.name(spec), checked=False), there, policy
-    except OtherWriterError:
-        base = read_table_state(book.spark, book.name(spec), checked=False)
-        again = policy == "replay" or (policy == "reload" and is_other_load(there, base.position))
-        if not (again and there.loads):  # load files alone do not restore later changes
-            raise
+    except (RolledBackError, OtherWriterError) as error:
+        base, broken = read_table_state(book.spark, book.name(spec), checked=False), error
     state = AppliedState(book.name(spec), spec.source, base.position, base.stored, base.record)
     there, same = with_known_loads(there, state)
+    action = verdict(there, base.position, book.settings.on_changed_load)
+    if broken and action not in ("reload", "replay"):  # the applied load alone does not restore later changes
+        raise broken
     if same:
         remember_same(jvm.load_table(book.spark, book.name(spec)), base.record, same, commit.new_batch())
         book.progress(f"{spec.source}: {many(same, 'load file')} with another time, and the bytes that were applied")
-    return base, there, verdict(there, base.position, policy)
+    return base, there, action
 
 
 class _Load:
@@ -199,9 +194,7 @@ class _Load:
         replay = self.action == "replay"
 
         def write(branch: str, properties: dict[str, str]) -> None:
-            engine.put(book.spark, branch, written, properties, replace=self.action != "load")
-            if written.frame is not None:  # Spark has read the files again
-                self.watch.require_unchanged()
+            engine.put(book.spark, branch, written, properties, self.watch, replace=self.action != "load")
             if spec.key and (twice := duplicates(book.spark.table(branch), list(spec.key), 3)):
                 raise _explain_duplicates(book, spec, self.files, twice)
             kept.load(self.position.last or base.position.last, there, self.watch.contents(), replay)

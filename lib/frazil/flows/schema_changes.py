@@ -9,7 +9,7 @@ from functools import cache
 from frazil.config.lake_types import lake_type
 from frazil.config.spec import Column, TableSpec, rename_cure, unusable_name
 from frazil.dms.control_records import Definition
-from frazil.dms.file_columns import Shape, first_and_last, footer, has_only_other_texts, shapes
+from frazil.dms.file_columns import Shape, first_and_last, shapes
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import POSITION, Position
@@ -101,6 +101,7 @@ def shape(
 ) -> SchemaPlan:
     """Return what `follow` would do; nothing is changed. `base`: None if the table does not exist yet."""
     promotes = cache(lambda old, new: jvm_schema.promotes(book.spark, old, new))
+    schema_evolution.require_no_swap(spec)
     table, position = None, base.position if base else Position()
     if base:
         table = schema_evolution.columns_in_metadata(book.spark, book.name(spec), base.schemas)
@@ -155,20 +156,6 @@ def require_first_files(book: Workbook, spec: TableSpec, there: TableObjects) ->
     files = first_and_last(files)
     book.check_files(spec, there if there.loads else replace(there, changes=tuple(files)))
     shape(book, spec, None, files, phase)
-    for file in (f for f in files if f.is_parquet):
-        _require_values(book, spec, file)
-
-
-def _require_values(book: Workbook, spec: TableSpec, file: DmsObject) -> None:
-    """Raise SchemaError if none of the first texts in a Parquet column is a value of the spec's type."""
-    there, names = footer(file).names, book.mappings.file_columns(spec)
-    for column in (c for c in spec.columns if c.dms_type not in ("BYTES", "BLOB") and not c.replace):
-        written = names.get(column.name)
-        if written in there and has_only_other_texts(file, written, column):
-            raise SchemaError(
-                f"{file.path}: column '{written}' has texts, none of which is of type {column.type} as in {spec.file}",
-                f"correct its type in {spec.file}",
-            )
 
 
 def _require_names(whole: TableSpec, found: Sequence[Shape]) -> None:

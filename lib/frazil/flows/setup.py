@@ -16,7 +16,7 @@ from frazil.dms.applied_files import AppliedFiles
 from frazil.dms.aws_json import read_endpoint_document, read_statistics, read_task_settings, stream_settings
 from frazil.dms.endpoint import DatePartition
 from frazil.dms.file_layout import CHANGE_PHASE
-from frazil.dms.file_names import CHANGES, SHARED
+from frazil.dms.file_names import is_change_file
 from frazil.dms.listing import folders_beside
 from frazil.dms.position import STREAM_LOAD, Position, after_load
 from frazil.dms.settings_check import Evidence, evidence, refuse
@@ -169,7 +169,7 @@ def _last(spec: TableSpec, names: list[str], position: str, named_by: DatePartit
     """Return the change file that a given position means; empty: the load."""
     if position == "load":
         return ""
-    is_name = CHANGES.match(position) or SHARED.match(position)
+    is_name = is_change_file(position)
     # A file older than all existing ones has been deleted since.
     if position in names or (is_name and position < min(names, default="9")):
         return position

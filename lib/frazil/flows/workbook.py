@@ -31,6 +31,7 @@ from frazil.dms.late_files import clock_went_back
 from frazil.dms.listing import Begin, DmsObject, Recorded, TableObjects, Watch, list_table, with_transactions
 from frazil.dms.mappings import Mappings, read_mappings, same_place, with_origins
 from frazil.dms.pending_changes import require_applicable
+from frazil.dms.position import require_same_kind
 from frazil.dms.storage import endpoint_url, is_s3
 from frazil.dms.stream_source import Stream, StreamError
 from frazil.errors import FrazilError, SafeFormatter, many, nearest, safe
@@ -316,6 +317,7 @@ class Workbook:
         """Compare a listing with what a table has applied; raise PositionError for what stops it."""
         s = self.settings
         late, without = getattr(s, "late_files", "refuse"), getattr(s, "go_on_without", ())
+        require_same_kind(state.position, self.endpoint.preserve_transactions, spec.source)
 
         def judge(files: Sequence[DmsObject]) -> tuple[bool, str] | None:
             near = self.objects(spec, state.position).changes

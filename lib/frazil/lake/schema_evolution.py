@@ -202,6 +202,20 @@ def _pending_renames(spec: TableSpec, have: Collection[str]) -> dict[str, str]:
     return {name: names[0] for name, names in earlier.items() if names}
 
 
+def require_no_swap(spec: TableSpec) -> None:
+    """Raise SchemaError for columns that take each other's names: nothing shows whether the lake's have done so, too."""
+    taken = {c.name: {*c.renamed_from} - {c.name} for c in spec.columns}
+    while ends := [name for name, others in taken.items() if not others & taken.keys()]:
+        taken = {name: others for name, others in taken.items() if name not in ends}
+    if taken:
+        raise SchemaError(
+            f"{spec.source}: columns {', '.join(taken)} take each other's names in {spec.file}, and neither the lake nor files show whether "
+            "they have done so yet",
+            "apply all files from before; then rename by way of a third name, with 00_setup after each of these edits; where the "
+            "lake's names are right already, remove those of the other columns from renamed_from",
+        )
+
+
 def _retyped(
     f: Field, c: Column, spec: TableSpec, promotes: Callable[[str, str], bool], masked: frozenset[int] | None
 ) -> tuple[str, Column]:

@@ -82,9 +82,7 @@ def create_table(
         table.refresh()
         jvm_schema.ascii_partitions(spark, table)
         first = (position or Position()).to_json
-        masked = [i for n, i in jvm_schema.ids(spark, table).items() if n in spec.names and spec.column(n).mask]
-        own = {COLUMNS: columns_of(spark, table), jvm_schema.MASKED: json.dumps(masked)}
-        jvm.start_position(table, jvm.SwapMetadata(first, own))
+        jvm.start_position(table, jvm.SwapMetadata(first, _columns_at_start(spark, table, spec)))
     elif POSITION not in table.properties():
         require_position(table, name)
         raise TableError(
@@ -190,6 +188,12 @@ def columns_of(spark: SparkSession, table: jvm.JavaTable | str) -> str:
     return to_record(None, jvm_schema.ids(spark, table), ())
 
 
+def _columns_at_start(spark: SparkSession, table: jvm.JavaTable, spec: TableSpec) -> dict[str, str]:
+    """Return the properties that record the field ids of a new table's columns, and of those that hold hashes."""
+    masked = [i for n, i in jvm_schema.ids(spark, table).items() if n in spec.names and spec.column(n).mask]
+    return {COLUMNS: columns_of(spark, table), jvm_schema.MASKED: json.dumps(masked)}
+
+
 def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -> None:
     """Give a foreign table a position, in a separate empty commit; its columns must match its spec, and its keys be unique.
 
@@ -238,10 +242,11 @@ def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -
         set_nulls(column)
     change.commit()
     table.refresh()
-    jvm.start_position(table, jvm.SwapMetadata(position.to_json, {COLUMNS: columns_of(spark, table)}))
+    own = _columns_at_start(spark, table, spec)
+    jvm.start_position(table, jvm.SwapMetadata(position.to_json, own))
     parent = jvm.load_table(spark, name).currentSnapshot().parentId()
     if parent != (before and before.snapshotId()):
-        spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{POSITION}', '{COLUMNS}')")
+        spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{POSITION}', {', '.join(map(literal, own))})")
         spark.sql(f"ALTER TABLE {name} DROP TAG {identifier(TAG)}")
         raise TableError(f"{name} was written to while it was checked", "stop the other pipeline first, then adopt")
 
