@@ -52,7 +52,7 @@ class Reader:
         self.config = config
         self.at: Offsets = {}
         self.fetched: list[Any] = []
-        """Messages after the end of the last read."""
+        """Messages after the end of the last read, and ends of partitions, which the client reports once."""
         self.last_error = ""
 
     @cached_property
@@ -90,8 +90,10 @@ class Reader:
             size, wanted = size + sum(len(row[3] or b"") for row in new), wanted - len(new)
             if rows and (not left or len(rows) >= BATCH or size >= BATCH_BYTES):
                 yield _batch(rows)
-                rows, size, until = [], 0, time.monotonic() + PATIENCE_S
-            elif time.monotonic() > until:
+                rows, size = [], 0
+            if new:
+                until = time.monotonic() + PATIENCE_S
+            elif left and time.monotonic() > until:
                 raise UnreachableError(
                     f"no message of {', '.join(sorted(left))} arrived within {PATIENCE_S} s{self.last_error}",
                     "check that the broker is up, and that every executor can reach it and log in",
@@ -115,7 +117,7 @@ class Reader:
             if error is None and offset < end[partition]:
                 yield partition, offset, m.timestamp()[1], m.value()
                 offset += 1
-            elif error is None:
+            elif error is None or offset > end[partition]:
                 self.fetched.append(m)
             if offset >= end[partition]:
                 left.discard(partition)
