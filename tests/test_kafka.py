@@ -407,6 +407,16 @@ def test_a_key_change_between_partitions_is_refused_and_other_changes_keep_their
     assert failed.failed and "partition-key-type schema-table" in failed.note
 
 
+def test_a_key_change_within_the_only_partition_of_a_tables_topic_is_applied(new_stream):
+    w = new_stream(topics=2).table("t")
+    given = _mapped(w, t=w.topics[0])
+    w.setup()
+    w.full_load(**given)
+    w.message("insert", key_type="primary-key", id=1, v="a")
+    w.message("update", key_type="primary-key", was={"id": 1}, id=2, v="b")
+    assert w.merged(**given).rows("t") == [(2, "b")]
+
+
 def _cut(w: KafkaWorld, until: int) -> None:
     """Let the first topic's messages before an offset expire."""
     from confluent_kafka import TopicPartition

@@ -218,6 +218,17 @@ def test_an_odd_name_of_a_column_does_not_stop_a_task():
     assert _collapsed(_blocks(_parsed([("s/0", 1, 1, raw)])), Part(("public", "t"), {"s/0": 0})).keys == 1
 
 
+@pytest.mark.parametrize(
+    "name", ["record-type", "operation", "schema-name", "table-name", "timestamp", "partition-key-type"]
+)
+def test_odd_metadata_do_not_stop_a_task(name):
+    message = json.loads(_message(random.Random(1), 1))
+    message["metadata"] |= {"record-type": "data", "operation": "insert", "table-name": "t", name: "?"}
+    raw = json.dumps(message).replace('"?"', '"\\ud800"').encode()
+    (facts,) = _parsed([("s/0", 1, 1, raw)])["facts"].drop_null().to_pylist()
+    assert json.loads(facts)[0]["count"] == 1
+
+
 # --- blocks that this process collapses
 
 

@@ -210,9 +210,10 @@ class Read:
     def collapse(self, spec: TableSpec, part: Part, count: int, wanted: Wanted) -> Collapsed:
         """Return a part of about `count` messages, with only the last change per key, and its bad rows."""
         order = {p: i for i, p in enumerate(sorted({g.object for g in self.groups}))}
-        partitions, every = len(part.begin.keys() - {ARRIVED}), max(1, count // SAMPLED)
+        partitions = [p for p in part.begin if p != ARRIVED and self.book.may_have_messages_in(spec, stream_name(p))]
+        every = max(1, count // SAMPLED)
         names, scheme = message_names(spec, self.book.mappings), self.book.stream.scheme
-        reading = PartReading(spec, names, part, order, partitions, every, scheme)
+        reading = PartReading(spec, names, part, order, len(partitions), every, scheme)
         found = message_batch.collapse_part(self.blocks, reading, count, wanted)
         return replace(found, bad=self._with_bytes(found.bad, reading, wanted)) if found.bad.count else found
 
