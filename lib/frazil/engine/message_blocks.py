@@ -274,7 +274,7 @@ def find_places(blocks: Blocks, part: Part, find: Callable[[str, pa.Table], Sequ
 class Part:
     """The part of a read that a table takes: its changes from a position on, and `before` a place of one partition.
 
-    `loads`: its load records instead.
+    `loads`: its load records instead. Only where the position has no place in a partition, it begins at a time.
     """
 
     table: tuple[str, str]
@@ -296,9 +296,10 @@ class Part:
 
         if self.before and partition != self.before[0]:
             return messages.slice(0, 0)
-        is_mine = pc.greater_equal(messages["arrived"], self.begin.get(ARRIVED, 0))
-        begin = self.begin.get(partition, 0)
-        is_mine = pc.and_(is_mine, pc.greater_equal(messages["place"], _place(begin, messages)))
+        if begin := self.begin.get(partition, 0):
+            is_mine = pc.greater_equal(messages["place"], _place(begin, messages))
+        else:
+            is_mine = pc.greater_equal(messages["arrived"], self.begin.get(ARRIVED, 0))
         if self.before:
             is_mine = pc.and_(is_mine, pc.less(messages["place"], _place(self.before[1], messages)))
         return messages if pc.all(is_mine).as_py() else messages.filter(is_mine)
