@@ -311,17 +311,18 @@ class Kafka:
         """Read the current messages after a position, or about `most` of them.
 
         DMS writes all changes of a key to one partition, until partitions are added. So a partition that is not in the
-        position is read only after the others are read to their ends.
+        position is read only with all messages that the others got before its own.
         """
         ends = self.ends()
-        if new := ends.keys() - begin.keys():
-            ends = {**ends, **{p: o for p, o in self.ends().items() if p not in new}}
-            if any(begin[p] < o for p, o in ends.items() if p not in new):
-                ends = {p: o for p, o in ends.items() if p not in new}
-        begin = {p: begin.get(p, 0) for p in ends}
-        end = _limited(begin, ends, most) if most else ends
+        new = {p: o for p, o in ends.items() if p not in begin}
+        old = {p: o for p, o in (self.ends() if new else ends).items() if p in begin}
+        begin = {**dict.fromkeys(new, 0), **{p: begin[p] for p in old}}
+        end = _limited(begin, old, most)
+        if end == old:
+            end |= _limited(begin, new, most)
+        begin = {p: begin[p] for p in end}
         messages = MessageRange(spark, self._reader, begin, end) if begin != end else None
-        return StreamRead(messages, end, end == ends and not new, count=sum(end[p] - begin[p] for p in end))
+        return StreamRead(messages, end, end == {**old, **new}, count=sum(end[p] - begin[p] for p in end))
 
     def waiting(self, position: Offsets) -> tuple[int, float]:
         """Return the number of messages after a position, and the age of the oldest in seconds."""
@@ -367,9 +368,11 @@ def _require_retained(earliest: Offsets, ends: Offsets, position: Offsets, who: 
 
 
 def _limited(begin: Offsets, ends: Offsets, messages: int) -> Offsets:
-    """Return an end after about `messages` messages, divided among the partitions that have any."""
+    """Return an end after about `messages` messages, divided among the partitions that have any; 0: after all."""
+    if not messages:
+        return dict(ends)
     waiting = sorted((ends[p] - begin[p], p) for p in ends if ends[p] > begin[p])
-    end, left = dict(begin), max(messages, len(waiting))
+    end, left = {p: begin[p] for p in ends}, max(messages, len(waiting))
     for i, (count, p) in enumerate(waiting):
         taken = min(count, left // (len(waiting) - i))
         end[p], left = begin[p] + taken, left - taken

@@ -209,7 +209,8 @@ class Read:
 
     def collapse(self, spec: TableSpec, part: Part, count: int, wanted: Wanted) -> Collapsed:
         """Return a part of about `count` messages, with only the last change per key, and its bad rows."""
-        order = {p: i for i, p in enumerate(sorted({g.object for g in self.groups}))}
+        in_order = sorted({g.object for g in self.groups}, key=lambda name: (len(name), name))  # added ones come last
+        order = {p: i for i, p in enumerate(in_order)}
         partitions = [p for p in part.begin if p != ARRIVED and self.book.may_have_messages_in(spec, stream_name(p))]
         every = max(1, count // SAMPLED)
         names, scheme = message_names(spec, self.book.mappings), self.book.stream.scheme
