@@ -131,6 +131,16 @@ def test_changes_from_before_a_load_do_not_say_that_it_is_over(new_stream, parti
     assert w.merged().rows("t") == [(1, "A")]
 
 
+def test_changes_from_before_a_load_are_not_applied_after_it_where_their_partition_has_no_load_record(new_stream):
+    """DMS spreads load records by the key, and has all changes of a table in one partition."""
+    w = new_stream(partitions=2).table("t")
+    w.message("update", partition=1, id=1, v="of an older task")
+    time.sleep(0.01)  # the times of messages have milliseconds
+    w.message("load", id=1, v="a").message("insert", partition=1, id=3, v="c").setup()
+    assert w.full_load(load_complete_when="changes")["t"].status == "loaded"
+    assert w.merged().rows("t") == [(1, "a"), (3, "c")]
+
+
 def test_of_two_loads_in_a_stream_the_newer_one_counts_and_changes_before_it_are_in_it(new_stream):
     w = new_stream().table("t").message("load", id=1, v="a").message("load", id=2, v="b").message("delete", id=2)
     w.message("update", id=1, v="old").message("load", id=1, v="new").message("insert", id=3, v="c").setup()

@@ -313,31 +313,43 @@ def _place(place: int, messages: pa.Table) -> Any:
     return f"{place:0{len(digits[0].as_py())}}" if pa.types.is_string(digits.type) and len(digits) else place
 
 
-def latest(_: str, messages: pa.Table) -> tuple[int, int]:
-    """Return when the latest of some messages arrived, and how many they are."""
+def arrivals(_: str, messages: pa.Table) -> tuple[int, int]:
+    """Return when the first and the last of some messages arrived."""
     import pyarrow.compute as pc
 
-    return pc.max(messages["arrived"]).as_py(), len(messages)
+    ends = pc.min_max(messages["arrived"])
+    return ends["min"].as_py(), ends["max"].as_py()
 
 
 @dataclass(frozen=True)
 class Around:
-    """Places by partition around which messages are looked for: the `last` of some, and those `seen` by a first read."""
+    """Load records around which changes are looked for.
+
+    It has the place of the `last` in each partition, the arrivals of the first and the newest, and where a first read
+    of the stream ended (`seen`).
+    """
 
     last: Offsets
     seen: Offsets
+    first_ms: int
     newest_ms: int
 
     def __call__(self, partition: str, messages: pa.Table) -> tuple[int | None, int]:
-        """Return the last of a partition's messages before `last`, and how many seen ones have a later place and time."""
+        """Return the last change of a partition before the load records, and how many seen ones come after all of them.
+
+        In a partition without load records, a change is before them if it arrived before them all.
+        """
         import pyarrow.compute as pc
 
-        places, before = messages["place"], None
+        places = messages["place"]
         is_after = pc.greater_equal(messages["arrived"], self.newest_ms)
         is_after = pc.and_(is_after, pc.less(places, _place(self.seen.get(partition, 0), messages)))
         if (at := self.last.get(partition)) is not None:
-            before = pc.max(places.filter(pc.less(places, _place(at, messages)))).as_py()
+            is_before = pc.less(places, _place(at, messages))
             is_after = pc.and_(is_after, pc.greater(places, _place(at, messages)))
+        else:
+            is_before = pc.less(messages["arrived"], self.first_ms)
+        before = pc.max(places.filter(is_before)).as_py()
         return None if before is None else int(before), pc.sum(is_after).as_py() or 0
 
 

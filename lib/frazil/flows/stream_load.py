@@ -15,7 +15,7 @@ from frazil.dms.load_gate import load_gate
 from frazil.dms.position import NO_LOAD, STREAM_LOAD, Position
 from frazil.dms.stream_source import ARRIVED, Offsets, StreamRead, max_offsets, min_offsets, recreated, stream_name
 from frazil.engine.collapsed_batch import Collapsed, Wanted, frame_of
-from frazil.engine.message_blocks import Around, find_places
+from frazil.engine.message_blocks import Around, arrivals, find_places
 from frazil.errors import many
 from frazil.flows import quarantine
 from frazil.flows.executors_without_python import in_tasks_or_here
@@ -175,16 +175,17 @@ class _Load:
         start, which may be a time.
 
         DMS writes a table's changes after its load. So everything before such a change, with the load records that it
-        follows, belongs to an older load: a key stays in its partition.
+        follows, belongs to an older load. Changes may be in other partitions than load records.
         """
         if not loads:
             return {}, None
         begin = self.begin[spec.source]
         last = {g.object: max(h.last for h in loads if h.object == g.object) for g in loads}
-        newest = read.newest_arrival(read.part(spec, begin, loads=True))
-        if newest is None:
+        times = find_places(read.blocks, read.part(spec, begin, loads=True), arrivals)
+        if not times:
             return {}, None
-        found = find_places(read.blocks, read.part(spec, begin), Around(last, self.seen, newest))
+        first, newest = min(at for _, at, _ in times), max(at for _, _, at in times)
+        found = find_places(read.blocks, read.part(spec, begin), Around(last, self.seen, first, newest))
         old: Offsets = {}
         for partition, before, _ in found:
             if before is not None:

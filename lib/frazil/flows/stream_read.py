@@ -22,7 +22,7 @@ from frazil.dms.stream_source import ARRIVED, Messages, Offsets, StreamError, St
 from frazil.engine import message_batch, message_blocks
 from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.engine.message_batch import MOST
-from frazil.engine.message_blocks import MOST_BYTES, SAMPLED, Blocks, Part, PartReading, latest
+from frazil.engine.message_blocks import MOST_BYTES, SAMPLED, Blocks, Part, PartReading
 from frazil.engine.quarantine_records import unreadable_records
 from frazil.errors import many
 from frazil.flows.control_record_changes import names_in_messages
@@ -217,10 +217,6 @@ class Read:
         reading = PartReading(spec, names, part, order, len(partitions), every, scheme)
         found = message_batch.collapse_part(self.blocks, reading, count, wanted)
         return replace(found, bad=self._with_bytes(found.bad, reading, wanted)) if found.bad.count else found
-
-    def newest_arrival(self, part: Part) -> int | None:
-        """Return when the last message of a part arrived, in milliseconds; None if it has none."""
-        return max((at for _, at, _ in message_blocks.find_places(self.blocks, part, latest)), default=None)
 
     def unreadable(self, partitions: Iterable[str]) -> DataFrame:
         """Return the messages in some partitions that name no table, in the columns of a stream."""
