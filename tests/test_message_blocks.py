@@ -149,7 +149,7 @@ def _group_of(key, messages) -> Group:
     definitions = messages if kind == "control" and operation in DEFINING_OPERATIONS else []
     records = tuple((m.message.built or "", m.place, (m.value or b"").decode("utf-8", "replace")) for m in definitions)
     return Group(
-        *key, readable, len(messages), sum(len(m.value or b"") for m in messages), first.place,
+        *key, readable, len(messages), first.place,
         max(m.place for m in messages), min(m.arrived_ms for m in messages), sample, tuple(columns), records,
     )  # fmt: skip
 

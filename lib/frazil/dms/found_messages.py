@@ -79,10 +79,7 @@ def find_messages(stream: Kafka, seconds: float) -> FoundMessages:
 
 def _messages(stream: Kafka, begin: Offsets, end: Offsets, until: float) -> Iterator[tuple[Any, ...]]:
     """Yield partition, offset, time and value of the messages between two positions, until the time is over."""
-    some = {p for p in end if begin[p] < end[p]}
-    if not some:
-        return
-    for batch in stream.reader().read({p: begin[p] for p in some}, {p: end[p] for p in some}):
+    for batch in stream.reader().read(begin, end):
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
         if time.monotonic() > until:
             return

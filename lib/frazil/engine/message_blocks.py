@@ -108,11 +108,6 @@ class _BlockForm:
     first: int
     numbered: dict[str, int] = field(default_factory=dict)
 
-    def takes(self, key: Key) -> bool:
-        """Return whether messages with this in common become blocks."""
-        is_data = key.kind == "data" and is_readable(*key[:4])
-        return is_data and (self.loads or key.operation != "load")
-
 
 def _parsed(messages: pa.Table, form: _BlockForm) -> Iterator[pa.RecordBatch]:
     """Yield the blocks of some messages."""
@@ -126,11 +121,9 @@ def _parsed(messages: pa.Table, form: _BlockForm) -> Iterator[pa.RecordBatch]:
 
 def _of_partition(partition: str, messages: pa.Table, form: _BlockForm) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     first = form.numbered.get(partition, form.first)
     form.numbered[partition] = first + len(messages)
-
     is_number = pa.types.is_integer(messages["offset"].type)
     numbers = messages["offset"] if is_number else pa.array(range(first, first + len(messages)), pa.int64())
     messages = messages.append_column("number", numbers)
@@ -138,12 +131,11 @@ def _of_partition(partition: str, messages: pa.Table, form: _BlockForm) -> Itera
     for start in range(0, len(messages), PARSED_AT_ONCE):
         some = messages.slice(start, PARSED_AT_ONCE).combine_chunks()
         values, places = some["value"].to_pylist(), some.select(["number", "offset", "arrived"])
-        places = places.append_column("bytes", pc.fill_null(pc.binary_length(some["value"]), 0))
         for key, rows in gather(values, form.before_field).items():
             mine = places.take(pa.array([row[0] for row in rows]))
             facts.append(_facts(partition, key, mine, values, rows))
-            if form.takes(key):
-                is_load = key.operation == "load"
+            is_load = key.operation == "load"
+            if key.kind == "data" and is_readable(*key[:4]) and (form.loads or not is_load):
                 columns = columns_of(key, rows, mine["number"]) if is_load == form.loads else mine.select(["number"])
                 found = columns.append_column("place", mine["offset"]).append_column("arrived", mine["arrived"])
                 blocks.setdefault((key.schema, key.table, is_load, key.data), []).append(found)
@@ -170,8 +162,8 @@ def _facts(partition: str, key: Key, places: pa.Table, values: list[bytes | None
         records = [(row[1] or "", int(p), _shown(values[row[0]])) for row, p in zip(rows, at, strict=True)]
     return {
         "object": partition, "kind": key.kind, "operation": key.operation, "schema": key.schema, "table": key.table,
-        "count": len(rows), "bytes": pc.sum(places["bytes"]).as_py(),
-        "first": int(ends["min"].as_py()), "last": int(ends["max"].as_py()), "arrived": pc.min(places["arrived"]).as_py(),
+        "count": len(rows), "first": int(ends["min"].as_py()), "last": int(ends["max"].as_py()),
+        "arrived": pc.min(places["arrived"]).as_py(),
         "sample": None if first is None else _shown(first)[:SAMPLE], "columns": key.data if key.kind == "data" else (), "records": records,
     }  # fmt: skip
 

@@ -25,6 +25,7 @@ from frazil.dms.stream_source import (
     stream_name,
 )
 from frazil.engine.collapsed_batch import Collapsed, Wanted
+from frazil.engine.message_blocks import count_changes
 from frazil.errors import FrazilError
 from frazil.flows import quarantine, stream_load
 from frazil.flows.apply_batch import Batch, apply_batch
@@ -225,11 +226,11 @@ class _Run:
             reached = max_offsets(part.at, here)
             if ordered:
                 before = (partition, place)
-                seen = part.read.changes_seen(part.read.part(part.spec, part.at, before))
+                seen = count_changes(part.read.blocks, part.read.part(part.spec, part.at, before))
                 if self._changes(replace(part, end=reached, before=before), seen, result):
                     part = replace(part, base=read_table_state(self.book.spark, name))
             part = replace(part, at=reached, base=self._evolve(part.spec, part.base, definition))
-        seen = part.read.changes_seen(part.read.part(part.spec, part.at)) if ordered else _sum(part.pending)
+        seen = count_changes(part.read.blocks, part.read.part(part.spec, part.at)) if ordered else _sum(part.pending)
         reached = max_offsets(part.at, end)
         if not self._changes(replace(part, end=reached), seen, result):
             # a record's change of the schema must not be lost

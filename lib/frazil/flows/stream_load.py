@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from frazil.config.settings import ParameterError
 from frazil.config.spec import TableSpec
@@ -30,9 +29,6 @@ from frazil.lake.table_checks import COLUMNS, OtherWriterError
 from frazil.lake.tables import TableState, columns_of, read_table_state
 from frazil.report import latency
 from frazil.results import TableResult
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 EMPTY = "no load records yet: counts as empty; its changes are applied as they come"
 
@@ -246,7 +242,9 @@ class _Load:
         try:
             bad = found.bad.count
             quarantine.admit_rows(self.book, spec, found.bad, found.counts_and_delays["changes"], found.files)
-            rows, known = self._rows(spec, found), self.gate.rows(spec.source) if self.gate else None
+            rows = found.frame if found.frame is not None else frame_of(self.book.spark, found.rows, spec)
+            rows = rows if spec.policy == "append" else rows.select("after.*")
+            known = self.gate.rows(spec.source) if self.gate else None
             if known not in (None, found.keys + bad):
                 note = f"{found.keys + bad:,} rows are there, of {known:,} by DMS"
                 return TableResult(spec.source, "waiting", note)
@@ -265,11 +263,6 @@ class _Load:
         word = "reloaded" if again else "loaded"
         counts = {"rows": done.count("added-records"), **({"quarantined": bad} if bad else {})}
         return TableResult(spec.source, word, "", counts=counts)
-
-    def _rows(self, spec: TableSpec, found: Collapsed) -> DataFrame:
-        """Return the rows of a load in the columns of the table."""
-        rows = found.frame if found.frame is not None else frame_of(self.book.spark, found.rows, spec)
-        return rows if spec.policy == "append" else rows.select("after.*")
 
 
 def _without(position: Position, names: list[str]) -> Position:

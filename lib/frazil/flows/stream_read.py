@@ -128,7 +128,7 @@ BY = ("object", "kind", "operation", "schema", "table")
 class Group:
     """Similar messages of one partition.
 
-    It has their number, bytes, first and last place, first arrival, columns, and an unreadable one.
+    It has their number, first and last place, first arrival, columns, and an unreadable one.
     """
 
     object: str
@@ -138,7 +138,6 @@ class Group:
     table: str | None
     readable: bool
     count: int
-    bytes: int
     first: int
     last: int
     arrived: int
@@ -172,7 +171,6 @@ def _together(parts: list[dict[str, Any]]) -> Group:
         *(first[name] for name in BY),
         readable,
         sum(p["count"] for p in parts),
-        sum(p["bytes"] for p in parts),
         first["first"],
         max(p["last"] for p in parts),
         min(p["arrived"] for p in parts),
@@ -202,10 +200,6 @@ class Read:
     def part(self, spec: TableSpec, begin: Offsets, before: tuple[str, int] | None = None, loads: bool = False) -> Part:
         """Return a table's changes after a position, and `before` a place if one is given; or its load records."""
         return Part(self.book.mappings.target_name(spec), begin, before, loads)
-
-    def changes_seen(self, part: Part) -> tuple[int, frozenset[str]]:
-        """Return how many messages a part has, and the names in them."""
-        return message_blocks.count_changes(self.blocks, part)
 
     def collapse(self, spec: TableSpec, part: Part, count: int, wanted: Wanted) -> Collapsed:
         """Return a part of about `count` messages, with only the last change per key, and its bad rows."""
