@@ -56,6 +56,15 @@ def test_numbers_keep_all_their_digits():
     assert (row["new_0"], row["new_1"], row["new_2"], row["new_4"]) == (2**63 - 1, "12.50", Decimal(digits), 5.0)
 
 
+def test_numbers_inside_of_a_json_value_stay_numbers_with_all_their_digits():
+    value = '{"a": 1.50, "b": [2, "x", true, null, {"c": -0.0, "d": "\\u00e9 \\"1\\""}], "e": 12345678901234567890123}'
+    text = message(id=1, v="?").replace('"?"', value)
+    for one in (text, text + " x"):  # what follows a message is read another way
+        assert typed(one).rows.to_pylist()[0]["new_1"] == value
+        ((key, rows),) = gather([one.encode()], "before-image").items()
+        assert columns_of(key, rows, pa.array([0]))["data.v"].to_pylist() == [value]
+
+
 @pytest.mark.parametrize("fraction", ["", ".9", ".915241", ".915241000", ".915241000000000"])
 def test_moments_are_exact_whatever_zeros_follow(fraction):
     at = f"2022-09-01T18:21:36{fraction}Z"

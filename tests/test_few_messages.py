@@ -7,10 +7,11 @@ import json
 import os
 import signal
 import sys
+import time
 from dataclasses import replace
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
 from frazil.dms import kafka as kafka_reader
 from frazil.dms.kafka import Kafka
@@ -18,6 +19,7 @@ from frazil.dms.stream_source import ExpiredError, UnreachableError
 from frazil.engine import message_batch, message_blocks
 from frazil.engine.message_batch import MOST
 from frazil.flows import stream_cdc, stream_read
+from frazil.lake.tables import RolledBackError, read_table_state
 from helpers import slow
 from stream_world import KafkaWorld
 
@@ -433,3 +435,84 @@ def test_tables_without_a_key_take_load_records_and_changes_as_they_are(w, monke
     more = w.spark.table(w.name("t")).orderBy("_seq", "_row").select("_op", "_object", "_row", "_seq").collect()
     assert sorted((r._op, r._row) for r in more) == [("D", 2), ("I", 1), ("I", 1), ("I", 2), ("I", 3), ("U", 3)]
     assert {r._object for r in more} == {f"{w.topic}/0"} and all(len(r._seq) == 16 for r in more)
+
+
+def test_a_table_that_is_rolled_back_during_a_run_gets_its_changes_again(w, monkeypatch):
+    w.table("t").message("load", id=1, v="a").loaded()
+    first = []
+
+    def note():
+        first.extend(w.spark.sql(f"SELECT snapshot_id FROM {w.name('t')}.refs WHERE name = 'main'").collect())
+        w.message("insert", id=2, v="b")
+
+    def roll_back():
+        w.spark.sql(f"CALL lake.system.rollback_to_snapshot('{w.name('t')}', {first[0].snapshot_id})")
+        with pytest.raises(RolledBackError) as stopped:
+            read_table_state(w.spark, w.name("t"))
+        w.spark.sql(stopped.value.cure.partition(": ")[2])
+        assert w.rows("t") == [(1, "a")]
+
+    _run(w, monkeypatch, note, roll_back)
+    assert w.rows("t") == [(1, "a"), (2, "b")]
+
+
+class _Client:
+    """A client of Kafka that returns the given messages, one after another."""
+
+    def __init__(self, *found):
+        self.found = list(found)
+
+    def assign(self, partitions):
+        pass
+
+    def consume(self, most, timeout):
+        time.sleep(timeout)
+        return [self.found.pop(0)] if self.found else []
+
+
+class _Found:
+    """A message of the client, or with an error code an event."""
+
+    def __init__(self, offset, partition=0, code=None):
+        self._offset, self._partition, self._code = offset, partition, code
+
+    def topic(self):
+        return "t"
+
+    def partition(self):
+        return self._partition
+
+    def offset(self):
+        return self._offset
+
+    def error(self):
+        return self._code and KafkaError(self._code)
+
+    def timestamp(self):
+        return 1, 0
+
+    def value(self):
+        return b"{}"
+
+
+def _read(reader, begin, end) -> list[int]:
+    begin, end = ({f"t/{n}": at for n, at in enumerate(ats)} for ats in (begin, end))
+    return [o for batch in reader.read(begin, end) for o in batch["offset"].to_pylist()]
+
+
+def test_messages_that_arrive_slowly_are_read_and_only_silence_is_an_error(monkeypatch):
+    monkeypatch.setattr(kafka_reader, "PATIENCE_S", 0.3)
+    reader = kafka_reader.Reader({})
+    reader.consumer = _Client(*(_Found(n) for n in range(40)))
+    assert _read(reader, [0], [40]) == [*range(40)]
+    with pytest.raises(UnreachableError, match="no message of t/0 arrived within"):
+        _read(reader, [40], [41])
+
+
+def test_an_end_that_a_read_meets_after_its_own_ends_the_next_read(monkeypatch):
+    """The client reports an end once. Offset 2 is the mark of a transaction, and no message."""
+    monkeypatch.setattr(kafka_reader, "PATIENCE_S", 0.3)
+    reader = kafka_reader.Reader({})
+    reader.consumer = _Client(_Found(0), _Found(1), _Found(3, code=KafkaError._PARTITION_EOF), _Found(0, partition=1))
+    assert _read(reader, [0, 0], [1, 1]) == [0, 0]
+    assert _read(reader, [1, 1], [3, 1]) == [1]

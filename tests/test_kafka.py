@@ -132,6 +132,16 @@ def test_changes_from_before_a_load_do_not_say_that_it_is_over(new_stream, parti
     assert w.merged().rows("t") == [(1, "A")]
 
 
+def test_changes_from_before_a_load_are_not_applied_after_it_where_their_partition_has_no_load_record(new_stream):
+    """DMS spreads load records by the key, and has all changes of a table in one partition."""
+    w = new_stream(partitions=2).table("t")
+    w.message("update", partition=1, id=1, v="of an older task")
+    time.sleep(0.01)  # the times of messages have milliseconds
+    w.message("load", id=1, v="a").message("insert", partition=1, id=3, v="c").setup()
+    assert w.full_load(load_complete_when="changes")["t"].status == "loaded"
+    assert w.merged().rows("t") == [(1, "a"), (3, "c")]
+
+
 def test_of_two_loads_in_a_stream_the_newer_one_counts_and_changes_before_it_are_in_it(new_stream):
     w = new_stream().table("t").message("load", id=1, v="a").message("load", id=2, v="b").message("delete", id=2)
     w.message("update", id=1, v="old").message("load", id=1, v="new").message("insert", id=3, v="c").setup()
@@ -422,6 +432,16 @@ def test_a_key_change_between_partitions_is_refused_and_other_changes_keep_their
     assert failed.failed and "partition-key-type schema-table" in failed.note
 
 
+def test_a_key_change_within_the_only_partition_of_a_tables_topic_is_applied(new_stream):
+    w = new_stream(topics=2).table("t")
+    given = _mapped(w, t=w.topics[0])
+    w.setup()
+    w.full_load(**given)
+    w.message("insert", key_type="primary-key", id=1, v="a")
+    w.message("update", key_type="primary-key", was={"id": 1}, id=2, v="b")
+    assert w.merged(**given).rows("t") == [(2, "b")]
+
+
 def _cut(w: KafkaWorld, until: int) -> None:
     """Let the first topic's messages before an offset expire."""
     from confluent_kafka import TopicPartition
@@ -626,16 +646,33 @@ def test_a_table_may_begin_at_the_end_or_at_a_time(new_stream, where):
     assert [r[0] for r in w.merged().rows("t")] == ([3] if where == "latest" else [2, 3])
 
 
-def test_partitions_that_are_added_are_read_behind_the_old_ones(new_stream):
+def _add_partitions(w: KafkaWorld, to: int) -> None:
     from confluent_kafka.admin import NewPartitions
 
-    w = new_stream().table("t").loaded().message("insert", id=1, v="first").message("update", id=1, v="second")
     admin = w.kafka.admin()  # lives until the answer is there
-    for f in admin.create_partitions([NewPartitions(w.topic, 10)]).values():
+    for f in admin.create_partitions([NewPartitions(w.topic, to)]).values():
         f.result(30)
-    w.message("update", partition=9, id=1, v="third")
-    assert w.merged().rows("t") == [(1, "third")]
-    assert sorted(w.offsets()) == [0] * 8 + [1, 2]
+
+
+@pytest.mark.parametrize("most", [200_000, slow(1)])
+def test_partitions_that_are_added_are_read_behind_the_old_ones(new_stream, most):
+    w = new_stream(partitions=10).table("t").message("load", partition=9, id=1, v="loaded").loaded()
+    w.message("update", partition=9, id=1, v="first").message("update", partition=9, id=1, v="second")
+    _add_partitions(w, 12)
+    w.message("update", partition=10, id=1, v="third")
+    assert w.merged(max_batch_messages=most).rows("t") == [(1, "third")]
+    assert sorted(w.offsets()) == [0] * 10 + [1, 3]
+
+
+def test_partitions_that_are_added_do_not_wait_until_the_old_ones_fall_silent(new_stream):
+    w = new_stream().table("t").message("insert", id=1, v="a")
+    _add_partitions(w, 2)
+    stream, new = w.message("insert", partition=1, id=2, v="b").book().stream, f"{w.topic}/1"
+    taken = stream.take(w.spark, {f"{w.topic}/0": 0})
+    assert (taken.end, taken.caught_up) == ({f"{w.topic}/0": 1, new: 1}, True)
+    w.message("insert", id=3, v="c")
+    taken = stream.take(w.spark, {f"{w.topic}/0": 0}, 1)
+    assert (taken.end, taken.caught_up) == ({f"{w.topic}/0": 1}, False)
 
 
 def test_who_may_log_in_reads_and_the_password_is_never_shown(new_stream, monkeypatch, capfd):

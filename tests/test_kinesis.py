@@ -220,6 +220,16 @@ def test_a_table_that_begins_at_a_time_beside_an_older_one_takes_no_load_from_be
     assert w.rows("u") == [(2, "b")] and sorted(w.rows("t")) == [(1, "a"), (2, "b")]
 
 
+def test_a_run_whose_clock_was_hours_ahead_loses_no_later_message(new_stream, monkeypatch):
+    w = new_stream().table("t").message("load", id=1, v="a").loaded()
+    ahead = SimpleNamespace(time=lambda: time.time() + 3 * 3600, sleep=time.sleep)
+    with monkeypatch.context() as patch:
+        patch.setattr("frazil.dms.kinesis.time", ahead)
+        w.message("insert", id=2, v="b").merged()
+    w.message("insert", id=3, v="c").merged()
+    assert w.rows("t") == [(1, "a"), (2, "b"), (3, "c")]
+
+
 def test_a_run_ends_when_no_message_came_for_a_while(new_stream):
     w = new_stream().table("t").message("load", id=1, v="a").loaded().message("insert", id=2, v="b")
     began = time.monotonic()

@@ -149,7 +149,7 @@ def _group_of(key, messages) -> Group:
     definitions = messages if kind == "control" and operation in DEFINING_OPERATIONS else []
     records = tuple((m.message.built or "", m.place, (m.value or b"").decode("utf-8", "replace")) for m in definitions)
     return Group(
-        *key, readable, len(messages), sum(len(m.value or b"") for m in messages), first.place,
+        *key, readable, len(messages), first.place,
         max(m.place for m in messages), min(m.arrived_ms for m in messages), sample, tuple(columns), records,
     )  # fmt: skip
 
@@ -216,6 +216,17 @@ def test_an_odd_name_of_a_column_does_not_stop_a_task():
     message["metadata"] |= {"record-type": "data", "operation": "insert", "table-name": "t"}
     raw = json.dumps(message).replace('"data": {', '"data": {"\\ud800": 1, "\\ud801": 2, ').encode()
     assert _collapsed(_blocks(_parsed([("s/0", 1, 1, raw)])), Part(("public", "t"), {"s/0": 0})).keys == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["record-type", "operation", "schema-name", "table-name", "timestamp", "partition-key-type"]
+)
+def test_odd_metadata_do_not_stop_a_task(name):
+    message = json.loads(_message(random.Random(1), 1))
+    message["metadata"] |= {"record-type": "data", "operation": "insert", "table-name": "t", name: "?"}
+    raw = json.dumps(message).replace('"?"', '"\\ud800"').encode()
+    (facts,) = _parsed([("s/0", 1, 1, raw)])["facts"].drop_null().to_pylist()
+    assert json.loads(facts)[0]["count"] == 1
 
 
 # --- blocks that this process collapses
@@ -297,9 +308,9 @@ def test_blocks_of_load_records_have_only_the_places_of_changes():
     for loads in (True, False):
         part = Part(("public", "t"), {"s/0": 120, "s/1": 0}, loads=loads)
         held = messages_of(sent, ("public", "t"), part.begin, loads=loads)
-        latest = message_blocks.find_places(parsed, part, message_blocks.latest)
-        assert sum(count for *_, count in latest) == len(held) > 3
-        assert max(at for _, at, _ in latest) == max(m.arrived_ms for m in held)
+        times = message_blocks.find_places(parsed, part, message_blocks.arrivals)
+        assert len(held) > 3 and min(at for _, at, _ in times) == min(m.arrived_ms for m in held)
+        assert max(at for *_, at in times) == max(m.arrived_ms for m in held)
     names = {
         name
         for _, rows in part.rows_of(parsed.filter(pa.compute.equal(parsed["loads"], False)))
@@ -313,23 +324,23 @@ def test_changes_around_load_records_are_found_in_blocks_as_in_few_messages(digi
     sent, part = _sent(9), Part(("public", "t"), {"s/0": 0, "s/1": 0})
     parsed = _parsed(sent, digits=digits, loads=True)
     held = messages_of(sent, ("public", "t"), part.begin)
-    for last, seen, newest in (
-        ({"s/0": 150}, {"s/0": 300, "s/1": 60}, 1150),
-        ({"s/1": 20}, {"s/1": 30}, 0),
-        ({"s/0": 90}, {}, 0),
+    for last, seen, first, newest in (
+        ({"s/0": 150}, {"s/0": 300, "s/1": 60}, 1100, 1150),
+        ({"s/1": 20}, {"s/1": 30}, 0, 0),
+        ({"s/0": 90}, {}, 1030, 0),
     ):
-        around = message_blocks.Around(last, seen, newest)
+        around = message_blocks.Around(last, seen, first, newest)
         found = message_blocks.find_places(parsed, part, around)
         few = [(p, *around(p, rows)) for p, rows in places_of(held)]
         after = [
             m for m in held if last.get(m.partition, -1) < m.place < seen.get(m.partition, 0) and m.arrived_ms >= newest
         ]
-        before = {
-            p: max((m.place for m in held if m.partition == p and m.place < at), default=None) for p, at in last.items()
-        }
+        is_before = [m.place < last[m.partition] if m.partition in last else m.arrived_ms < first for m in held]
+        early = [m for m, is_early in zip(held, is_before, strict=True) if is_early]
+        before = {p: max((m.place for m in early if m.partition == p), default=None) for p in part.begin}
         for told in (found, few):
             assert sum(count for *_, count in told) == len(after)
-            assert {p: max((b for q, b, _ in told if q == p and b is not None), default=None) for p in last} == before
+            assert {p: max((b for q, b, _ in told if q == p and b is not None), default=None) for p in before} == before
 
 
 def test_tables_of_one_name_are_told_apart_by_an_added_column():

@@ -62,6 +62,13 @@ def test_what_is_no_message_of_dms_and_what_is_missing_is_named(topic, capsys):
     assert "frazil init --env prod --endpoints endpoints.json writes specs" in " ".join(said.split())
 
 
+def test_a_commit_time_in_another_form_is_named(topic, capsys):
+    w = topic("times")
+    w.message("insert", "t", id=1).message("insert", "t", about={"commit-timestamp": "soon"}, id=2)
+    said = _peeked(w, capsys)
+    assert "times/0 at offset 1: commit timestamp 'soon' is not" in said and "last commit seen 2026-01-01 10:00" in said
+
+
 def test_of_a_long_topic_the_first_and_the_newest_messages_are_read(topic, capsys, monkeypatch):
     monkeypatch.setattr(found_messages, "EACH", 5)
     w = topic("long")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from datetime import UTC
 
 from frazil.cli.terminal import MOST_REMARKS, cut, remarks, safe_lines
 from frazil.config.timestamps import clock
 from frazil.dms.found_messages import FoundMessages, FoundTable
-from frazil.dms.stream_source import parsed_time
 from frazil.errors import many, safe
 from frazil.report.chart_style import span
 from frazil.report.notebook_output import Grid
@@ -55,10 +53,12 @@ def _times(found: FoundMessages) -> str:
     """Return the age of the newest message, and how long after the last commit in the source it arrived."""
     age = time.time() - found.newest_ms / 1000
     text = f"messages of {clock(found.oldest_ms)[:19]} to {clock(found.newest_ms)[:19]} UTC, the newest {span(age)} ago"
-    last = max((t.last_commit for t in found.tables.values()), default="")
+    last = max((t.last_commit for t in found.tables.values()), default=0)
     if last:
-        late = found.newest_ms / 1000 - parsed_time(last[:26].rstrip("Z")).replace(tzinfo=UTC).timestamp()
-        text += f"; last commit seen {last[:19]}" + (f", {span(late)} before it arrived" if late >= 0 else "")
+        late = found.newest_ms / 1000 - last
+        text += f"; last commit seen {clock(last * 1000)[:19]}" + (
+            f", {span(late)} before it arrived" if late >= 0 else ""
+        )
     return text
 
 

@@ -44,7 +44,15 @@ METADATA = {
     "built": "timestamp", "committed": "commit-timestamp", "spread": "partition-key-type",
 }  # fmt: skip
 """The names of a message's metadata here, and in the message."""
-_DECODE = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str).raw_decode
+
+
+class _Number(str):
+    """The text of a number: what tells it from a text inside of another value."""
+
+    __slots__ = ()
+
+
+_DECODE = json.JSONDecoder(parse_float=_Number, parse_int=_Number, parse_constant=str).raw_decode
 """Reads JSON with numbers as their texts; created once, since that takes as long as reading a message."""
 _METADATA_ALONE = re.compile(r'"metadata":\s*(\{[^{}\\]*\})\s*\}\s*$')
 
@@ -119,7 +127,7 @@ def _decoder(before_field: str) -> Callable[[Any], Any]:
     row = dict[str, Any] | None
     image = ("old", row, msgspec.field(name=before_field, default=None))
     data = part("Data", [("metadata", part("Metadata", texts)), ("data", row, None), image])
-    return msgspec.json.Decoder(data, float_hook=str).decode
+    return msgspec.json.Decoder(data, float_hook=_Number).decode
 
 
 def parse_unusual(value: bytes | str | None, before_field: str) -> Message:
@@ -151,7 +159,7 @@ def parse_unusual(value: bytes | str | None, before_field: str) -> Message:
 def _of_metadata(metadata: dict[str, Any]) -> Message:
     def text(name: str) -> str | None:
         value = metadata.get(name)
-        return value if value is None or isinstance(value, str) else json.dumps(value)
+        return None if value is None else _text(value)
 
     return Message(*map(text, METADATA.values()))
 
@@ -210,9 +218,19 @@ def _texts(values: Sequence[Any]) -> pa.Array:
 
 def _text(value: Any) -> str:
     if isinstance(value, dict | list):
-        return json.dumps(_DECODE(json.dumps(value))[0])
+        return _json(value)
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _json(value: Any) -> str:
+    """Return a value as JSON, with all digits of the numbers in it."""
+    if isinstance(value, dict):
+        inner = [*map(_json, value.values())]
+        return "{" + ", ".join(f"{json.dumps(name)}: {text}" for name, text in zip(value, inner, strict=True)) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join([*map(_json, value)]) + "]"
+    return str(value) if isinstance(value, _Number) else json.dumps(value)
 
 
 def is_readable(kind: str | None, operation: str | None, schema: str | None, table: str | None) -> bool:
@@ -230,10 +248,11 @@ def seconds_of(built: pa.Array | pa.ChunkedArray) -> np.ndarray:
         micros = built.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).cast(pa.float64(), safe=False)
         return micros.fill_null(math.nan).to_numpy(zero_copy_only=False) / 1e6
     except pa.ArrowInvalid:
-        return np.array([_seconds(text) for text in built.to_pylist()])
+        return np.array([seconds(text) for text in built.to_pylist()])
 
 
-def _seconds(text: str | None) -> float:
+def seconds(text: str | None) -> float:
+    """Return a time in a message in seconds; NaN for what is none."""
     try:
         at = datetime.fromisoformat(text or "")
     except ValueError:

@@ -13,8 +13,7 @@ from frazil.config.columns import TYPES, Column, SpecError, require_type
 
 CREATE, RENAME = "create-table", "rename-column"
 MAY_DROP, MAY_RETYPE = ("drop-column", "change-columns"), ("column-type-change", "change-columns")
-ALTERS = ("add-column", RENAME, *dict.fromkeys((*MAY_DROP, *MAY_RETYPE)))
-DEFINING_OPERATIONS = (CREATE, *ALTERS)
+DEFINING_OPERATIONS = (CREATE, "add-column", RENAME, *dict.fromkeys((*MAY_DROP, *MAY_RETYPE)))
 """Operations whose records may have a definition. DMS sends none for TRUNCATE, DROP TABLE and RENAME TABLE."""
 
 _TYPES = {

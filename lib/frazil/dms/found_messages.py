@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from frazil.core.messages import Message, is_readable, parse_message
+from frazil.core.messages import Message, is_readable, parse_message, seconds
 from frazil.dms.control_records import CREATE, definition
 from frazil.dms.kafka import Kafka
 from frazil.dms.stream_source import Offsets
@@ -20,7 +21,7 @@ EACH = 2_000
 
 @dataclass
 class FoundTable:
-    """What was seen of one table. Times are texts as in the messages; `columns` has the JSON types seen of each."""
+    """What was seen of one table; `columns` has the JSON types seen of each."""
 
     operations: Counter[str] = field(default_factory=Counter)
     columns: dict[str, set[str]] = field(default_factory=dict)
@@ -31,7 +32,8 @@ class FoundTable:
     has_images: bool = False
     spread: set[str] = field(default_factory=set)
     """How DMS chooses a partition (`partition-key-type`)."""
-    last_commit: str = ""
+    last_commit: float = 0.0
+    """When the last of its changes was committed, in epoch seconds; 0: unknown."""
     recent: int = 0
     """The number of its changes among the newest messages."""
 
@@ -77,10 +79,7 @@ def find_messages(stream: Kafka, seconds: float) -> FoundMessages:
 
 def _messages(stream: Kafka, begin: Offsets, end: Offsets, until: float) -> Iterator[tuple[Any, ...]]:
     """Yield partition, offset, time and value of the messages between two positions, until the time is over."""
-    some = {p for p in end if begin[p] < end[p]}
-    if not some:
-        return
-    for batch in stream.reader().read({p: begin[p] for p in some}, {p: end[p] for p in some}):
+    for batch in stream.reader().read(begin, end):
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
         if time.monotonic() > until:
             return
@@ -101,7 +100,10 @@ def _add(found: FoundMessages, where: str, value: bytes | None, is_newest: bool)
     table.operations[message.operation or ""] += 1
     table.recent += is_newest and message.operation != "load"
     table.has_images |= bool(message.old)
-    table.last_commit = max(table.last_commit, message.committed or "")
+    if not math.isnan(committed := seconds(message.committed)):
+        table.last_commit = max(table.last_commit, committed)
+    elif message.committed is not None:
+        found.faults.append(f"{where}: commit timestamp '{message.committed}' is not yyyy-MM-ddTHH:mm:ss.SSSSSSZ")
     table.spread |= {message.spread} - {None}
     for name, cell in message.data.items():
         table.columns.setdefault(name, set()).update(() if cell is None else {_kind(cell)})

@@ -52,7 +52,7 @@ class Reader:
         self.config = config
         self.at: Offsets = {}
         self.fetched: list[Any] = []
-        """Messages after the end of the last read."""
+        """Messages after the end of the last read, and ends of partitions, which the client reports once."""
         self.last_error = ""
 
     @cached_property
@@ -90,8 +90,10 @@ class Reader:
             size, wanted = size + sum(len(row[3] or b"") for row in new), wanted - len(new)
             if rows and (not left or len(rows) >= BATCH or size >= BATCH_BYTES):
                 yield _batch(rows)
-                rows, size, until = [], 0, time.monotonic() + PATIENCE_S
-            elif time.monotonic() > until:
+                rows, size = [], 0
+            if new:
+                until = time.monotonic() + PATIENCE_S
+            elif left and time.monotonic() > until:
                 raise UnreachableError(
                     f"no message of {', '.join(sorted(left))} arrived within {PATIENCE_S} s{self.last_error}",
                     "check that the broker is up, and that every executor can reach it and log in",
@@ -115,7 +117,7 @@ class Reader:
             if error is None and offset < end[partition]:
                 yield partition, offset, m.timestamp()[1], m.value()
                 offset += 1
-            elif error is None:
+            elif error is None or offset > end[partition]:
                 self.fetched.append(m)
             if offset >= end[partition]:
                 left.discard(partition)
@@ -309,17 +311,18 @@ class Kafka:
         """Read the current messages after a position, or about `most` of them.
 
         DMS writes all changes of a key to one partition, until partitions are added. So a partition that is not in the
-        position is read only after the others are read to their ends.
+        position is read only with all messages that the others got before its own.
         """
         ends = self.ends()
-        if new := ends.keys() - begin.keys():
-            ends = {**ends, **{p: o for p, o in self.ends().items() if p not in new}}
-            if any(begin[p] < o for p, o in ends.items() if p not in new):
-                ends = {p: o for p, o in ends.items() if p not in new}
-        begin = {p: begin.get(p, 0) for p in ends}
-        end = _limited(begin, ends, most) if most else ends
+        new = {p: o for p, o in ends.items() if p not in begin}
+        old = {p: o for p, o in (self.ends() if new else ends).items() if p in begin}
+        begin = {**dict.fromkeys(new, 0), **{p: begin[p] for p in old}}
+        end = _limited(begin, old, most)
+        if end == old:
+            end |= _limited(begin, new, most)
+        begin = {p: begin[p] for p in end}
         messages = MessageRange(spark, self._reader, begin, end) if begin != end else None
-        return StreamRead(messages, end, end == ends and not new, count=sum(end[p] - begin[p] for p in end))
+        return StreamRead(messages, end, end == {**old, **new}, count=sum(end[p] - begin[p] for p in end))
 
     def waiting(self, position: Offsets) -> tuple[int, float]:
         """Return the number of messages after a position, and the age of the oldest in seconds."""
@@ -365,9 +368,11 @@ def _require_retained(earliest: Offsets, ends: Offsets, position: Offsets, who: 
 
 
 def _limited(begin: Offsets, ends: Offsets, messages: int) -> Offsets:
-    """Return an end after about `messages` messages, divided among the partitions that have any."""
+    """Return an end after about `messages` messages, divided among the partitions that have any; 0: after all."""
+    if not messages:
+        return dict(ends)
     waiting = sorted((ends[p] - begin[p], p) for p in ends if ends[p] > begin[p])
-    end, left = dict(begin), max(messages, len(waiting))
+    end, left = {p: begin[p] for p in ends}, max(messages, len(waiting))
     for i, (count, p) in enumerate(waiting):
         taken = min(count, left // (len(waiting) - i))
         end[p], left = begin[p] + taken, left - taken

@@ -68,7 +68,7 @@ class Position:
     ETag. `recent` are the names applied within the look-back window, which identify late objects.
 
     `stream` has by partition (`topic/number`) the first offset whose changes are not applied; `stream_load` has the
-    same for load records. `stream_ids` has the ids of these topics or streams by name (`stream_source.Stream.stream_ids`).
+    same for load records. `stream_ids` has the ids of these topics or streams by name (`stream_source.Retention`).
     `topic` is the one that all of its messages were in, by the mappings at that time.
 
     `turn` is the number of files with names before `last` that were applied after it. `replay_pending` are names of

@@ -17,7 +17,7 @@ from frazil.errors import FrazilError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 Offsets = dict[str, int]
 ARRIVED = "arrived"
@@ -101,10 +101,11 @@ def recreated(was: dict[str, str], now: dict[str, str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Retention:
-    """What the streams retain: their identities (`Stream.stream_ids`), and a check that raises for a position outside it.
+    """What the streams retain: their ids, which change if one is created again, and a check of positions.
 
-    `may_have_expired` returns the partitions whose messages after a position may have expired. Its second argument is
-    false if the user set the position: it may then mean the first retained message.
+    `check` raises for a position outside of what is retained. `may_have_expired` returns the partitions whose messages
+    after a position may have expired. Its second argument is false if the user set the position: it may then mean the
+    first retained message.
     """
 
     stream_ids: dict[str, str]
@@ -120,38 +121,6 @@ class Retention:
         if names := [n for n in recreated(of, self.stream_ids) if only in ("", n)]:
             raise ExpiredError(f"{who}: {', '.join(names)} was created again after its position was stored", RELOAD)
         return self.check(position, who, only)
-
-
-class Stream(Protocol):
-    """What DMS writes messages to: the topics or streams of some `names`.
-
-    `has_end_offsets` is true if `ends` shows the number of messages.
-    """
-
-    scheme: str
-    names: tuple[str, ...]
-    has_end_offsets: bool
-
-    def start(self, where: str) -> Offsets:
-        """Return the position for parameter `stream_start`, which has no default."""
-
-    def retention(self) -> Retention:
-        """Read what the stream retains now."""
-
-    def stream_ids(self) -> dict[str, str]:
-        """Return an identity of each topic or stream by name: it changes if the topic is created again."""
-
-    def ends(self) -> Offsets:
-        """Return each partition's current end; 0 if only a read can find it."""
-
-    def earliest(self) -> Offsets:
-        """Return the position before all retained messages."""
-
-    def take(self, spark: SparkSession, begin: Offsets, most: int = 0) -> StreamRead:
-        """Read the current messages after a position, or about `most` of them."""
-
-    def waiting(self, position: Offsets) -> tuple[int, float]:
-        """Return the number of messages after a position, and the maximum age of the oldest in seconds."""
 
 
 def named_source(scheme: str, address: str, example: str) -> tuple[str, tuple[str, ...]]:

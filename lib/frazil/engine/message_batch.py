@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,6 @@ from frazil.engine.tasks import values_of
 from frazil.lake.small_frames import collect_arrow
 
 if TYPE_CHECKING:
-    import numpy as np
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
@@ -46,8 +45,10 @@ def collapse_part(blocks: Blocks, reading: PartReading, count: int, wanted: Want
 
     mine = of_table(blocks, reading.part)
     if not isinstance(mine, DataFrame) or wanted.in_process or count < MOST:
-        rows = collect_arrow(mine) if isinstance(mine, DataFrame) else mine
-        return _collapse_here(reading.changes_of(iter(rows.to_batches())), reading, wanted)
+        blocks = collect_arrow(mine) if isinstance(mine, DataFrame) else mine
+        tally = Tally(wanted.most_bad, reading.every)
+        rows = numbered(reading.changes_of(iter(blocks.to_batches())), reading.spec, tally)
+        return _of_messages(rows.sort_by([(name, "ascending") for name in PLACE]), reading, wanted, tally)
     if reading.spec.policy != "key":
         return replace(_each_row_by_tasks(mine, reading, wanted), files=reading.partitions)
     spark = blocks.sparkSession
@@ -58,14 +59,8 @@ def collapse_part(blocks: Blocks, reading: PartReading, count: int, wanted: Want
     return replace(found, files=reading.partitions)
 
 
-def _collapse_here(parts: Iterable[tuple[Changes, int, np.ndarray]], reading: PartReading, wanted: Wanted) -> Collapsed:
-    """Collapse the messages of `PartReading.changes_of`, in any order, in this process."""
-    tally = Tally(wanted.most_bad, reading.every)
-    rows = numbered(parts, reading.spec, tally).sort_by([(name, "ascending") for name in PLACE])
-    return _of_messages(rows, reading, wanted, tally)
-
-
 def _of_messages(rows: pa.Table, reading: PartReading, wanted: Wanted, tally: Tally) -> Collapsed:
+    """Collapse changes in their order in this process."""
     spec = reading.spec
     if spec.policy == "key":
         found = collapse_rows(rows, spec, wanted, tally)

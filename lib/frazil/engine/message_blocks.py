@@ -108,11 +108,6 @@ class _BlockForm:
     first: int
     numbered: dict[str, int] = field(default_factory=dict)
 
-    def takes(self, key: Key) -> bool:
-        """Return whether messages with this in common become blocks."""
-        is_data = key.kind == "data" and is_readable(*key[:4])
-        return is_data and (self.loads or key.operation != "load")
-
 
 def _parsed(messages: pa.Table, form: _BlockForm) -> Iterator[pa.RecordBatch]:
     """Yield the blocks of some messages."""
@@ -126,11 +121,9 @@ def _parsed(messages: pa.Table, form: _BlockForm) -> Iterator[pa.RecordBatch]:
 
 def _of_partition(partition: str, messages: pa.Table, form: _BlockForm) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     first = form.numbered.get(partition, form.first)
     form.numbered[partition] = first + len(messages)
-
     is_number = pa.types.is_integer(messages["offset"].type)
     numbers = messages["offset"] if is_number else pa.array(range(first, first + len(messages)), pa.int64())
     messages = messages.append_column("number", numbers)
@@ -138,12 +131,11 @@ def _of_partition(partition: str, messages: pa.Table, form: _BlockForm) -> Itera
     for start in range(0, len(messages), PARSED_AT_ONCE):
         some = messages.slice(start, PARSED_AT_ONCE).combine_chunks()
         values, places = some["value"].to_pylist(), some.select(["number", "offset", "arrived"])
-        places = places.append_column("bytes", pc.fill_null(pc.binary_length(some["value"]), 0))
         for key, rows in gather(values, form.before_field).items():
             mine = places.take(pa.array([row[0] for row in rows]))
             facts.append(_facts(partition, key, mine, values, rows))
-            if form.takes(key):
-                is_load = key.operation == "load"
+            is_load = key.operation == "load"
+            if key.kind == "data" and is_readable(*key[:4]) and (form.loads or not is_load):
                 columns = columns_of(key, rows, mine["number"]) if is_load == form.loads else mine.select(["number"])
                 found = columns.append_column("place", mine["offset"]).append_column("arrived", mine["arrived"])
                 blocks.setdefault((key.schema, key.table, is_load, key.data), []).append(found)
@@ -170,8 +162,8 @@ def _facts(partition: str, key: Key, places: pa.Table, values: list[bytes | None
         records = [(row[1] or "", int(p), _shown(values[row[0]])) for row, p in zip(rows, at, strict=True)]
     return {
         "object": partition, "kind": key.kind, "operation": key.operation, "schema": key.schema, "table": key.table,
-        "count": len(rows), "bytes": pc.sum(places["bytes"]).as_py(),
-        "first": int(ends["min"].as_py()), "last": int(ends["max"].as_py()), "arrived": pc.min(places["arrived"]).as_py(),
+        "count": len(rows), "first": int(ends["min"].as_py()), "last": int(ends["max"].as_py()),
+        "arrived": pc.min(places["arrived"]).as_py(),
         "sample": None if first is None else _shown(first)[:SAMPLE], "columns": key.data if key.kind == "data" else (), "records": records,
     }  # fmt: skip
 
@@ -274,7 +266,7 @@ def find_places(blocks: Blocks, part: Part, find: Callable[[str, pa.Table], Sequ
 class Part:
     """The part of a read that a table takes: its changes from a position on, and `before` a place of one partition.
 
-    `loads`: its load records instead.
+    `loads`: its load records instead. Only where the position has no place in a partition, it begins at a time.
     """
 
     table: tuple[str, str]
@@ -296,9 +288,10 @@ class Part:
 
         if self.before and partition != self.before[0]:
             return messages.slice(0, 0)
-        is_mine = pc.greater_equal(messages["arrived"], self.begin.get(ARRIVED, 0))
-        begin = self.begin.get(partition, 0)
-        is_mine = pc.and_(is_mine, pc.greater_equal(messages["place"], _place(begin, messages)))
+        if begin := self.begin.get(partition, 0):
+            is_mine = pc.greater_equal(messages["place"], _place(begin, messages))
+        else:
+            is_mine = pc.greater_equal(messages["arrived"], self.begin.get(ARRIVED, 0))
         if self.before:
             is_mine = pc.and_(is_mine, pc.less(messages["place"], _place(self.before[1], messages)))
         return messages if pc.all(is_mine).as_py() else messages.filter(is_mine)
@@ -312,31 +305,43 @@ def _place(place: int, messages: pa.Table) -> Any:
     return f"{place:0{len(digits[0].as_py())}}" if pa.types.is_string(digits.type) and len(digits) else place
 
 
-def latest(_: str, messages: pa.Table) -> tuple[int, int]:
-    """Return when the latest of some messages arrived, and how many they are."""
+def arrivals(_: str, messages: pa.Table) -> tuple[int, int]:
+    """Return when the first and the last of some messages arrived."""
     import pyarrow.compute as pc
 
-    return pc.max(messages["arrived"]).as_py(), len(messages)
+    ends = pc.min_max(messages["arrived"])
+    return ends["min"].as_py(), ends["max"].as_py()
 
 
 @dataclass(frozen=True)
 class Around:
-    """Places by partition around which messages are looked for: the `last` of some, and those `seen` by a first read."""
+    """Load records around which changes are looked for.
+
+    It has the place of the `last` in each partition, the arrivals of the first and the newest, and where a first read
+    of the stream ended (`seen`).
+    """
 
     last: Offsets
     seen: Offsets
+    first_ms: int
     newest_ms: int
 
     def __call__(self, partition: str, messages: pa.Table) -> tuple[int | None, int]:
-        """Return the last of a partition's messages before `last`, and how many seen ones have a later place and time."""
+        """Return the last change of a partition before the load records, and how many seen ones come after all of them.
+
+        In a partition without load records, a change is before them if it arrived before them all.
+        """
         import pyarrow.compute as pc
 
-        places, before = messages["place"], None
+        places = messages["place"]
         is_after = pc.greater_equal(messages["arrived"], self.newest_ms)
         is_after = pc.and_(is_after, pc.less(places, _place(self.seen.get(partition, 0), messages)))
         if (at := self.last.get(partition)) is not None:
-            before = pc.max(places.filter(pc.less(places, _place(at, messages)))).as_py()
+            is_before = pc.less(places, _place(at, messages))
             is_after = pc.and_(is_after, pc.greater(places, _place(at, messages)))
+        else:
+            is_before = pc.less(messages["arrived"], self.first_ms)
+        before = pc.max(places.filter(is_before)).as_py()
         return None if before is None else int(before), pc.sum(is_after).as_py() or 0
 
 

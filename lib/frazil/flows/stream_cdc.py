@@ -25,6 +25,7 @@ from frazil.dms.stream_source import (
     stream_name,
 )
 from frazil.engine.collapsed_batch import Collapsed, Wanted
+from frazil.engine.message_blocks import count_changes
 from frazil.errors import FrazilError
 from frazil.flows import quarantine, stream_load
 from frazil.flows.apply_batch import Batch, apply_batch
@@ -80,6 +81,7 @@ class _Run:
         self.total = {s.source: TableResult(s.source, "unchanged", "nothing new") for s in book.specs.values()}
         self.base: dict[str, TableState] = {}
         self.at: dict[str, Offsets] = {}
+        """How far a table is known to have no messages after the position in `base`."""
         self.out: dict[str, float] = {}
         """Tables that are skipped, and until when."""
         self.pause: dict[str, float] = {}
@@ -144,13 +146,20 @@ class _Run:
         name = self.book.name(spec)
         if spec.source not in self.base:
             commit.remove_abandoned_branches(self.book.spark, name)
-        base = self.base[spec.source] = read_table_state(self.book.spark, name)
+        base = read_table_state(self.book.spark, name)
+        seen = self._seen(spec, base)
+        self.base[spec.source] = base
         base.require_not_paused(spec.source)
         quarantine.settle_leftovers(self.book, spec, base)
         if not base.position.loaded:
             return TableResult(spec.source, "waiting", f"changes wait until {WAITS}")
-        self.at[spec.source] = begin_of(self.book, spec, base.position, retention, self.at.get(spec.source))
+        self.at[spec.source] = begin_of(self.book, spec, base.position, retention, seen)
         return TableResult(spec.source, "unchanged")
+
+    def _seen(self, spec: TableSpec, base: TableState) -> Offsets:
+        """Return how far a table is known to have no messages; nothing if its position was set meanwhile, perhaps back."""
+        was = self.base.get(spec.source, base)
+        return self.at.get(spec.source, {}) if was.position.batch == base.position.batch else {}
 
     def _apply(self, spec: TableSpec, read: Read, taken: StreamRead) -> TableResult:
         base, at = self.base[spec.source], self.at[spec.source]
@@ -167,15 +176,21 @@ class _Run:
         result = TableResult(spec.source, "unchanged", "nothing new")
         part = _Part(spec, base, at, taken.end, read, [g for g in mine if not g.is_load and g.is_after(at)])
         records = definitions(self.book, spec, read.groups, at)
+        if not part.pending and not records:
+            self.at[spec.source] = max_offsets(at, taken.end)
+            return result
         try:
-            reached = self._by_record(part, records, result) if records else self._by_topic(part, taken, result)
+            if records:
+                self._by_record(part, records, result)
+            else:
+                self._by_topic(part, taken, result)
         except PositionMovedError as e:
             return TableResult(spec.source, "skipped", str(e))
-        self.at[spec.source] = reached
+        del self.at[spec.source]  # its position says it
         return result
 
-    def _by_topic(self, part: _Part, taken: StreamRead, result: TableResult) -> Offsets:
-        """Apply changes without control records among them; return how far the table has come.
+    def _by_topic(self, part: _Part, taken: StreamRead, result: TableResult) -> None:
+        """Apply changes without control records among them.
 
         If a table moved to another topic, its older messages in the former one are a separate batch. The messages of
         later topics follow in a later pass.
@@ -190,13 +205,11 @@ class _Run:
             self._changes(batch, _sum(older), result)
             base = read_table_state(self.book.spark, self.book.name(part.spec))
             part = replace(part, base=base, at=batch.end, pending=newer)
-        if topics[1:] and not taken.caught_up:
-            return part.at
-        self._changes(replace(part, end=max_offsets(part.at, part.end)), _sum(part.pending), result)
-        return max_offsets(part.at, part.end)
+        if taken.caught_up or not topics[1:]:
+            self._changes(replace(part, end=max_offsets(part.at, part.end)), _sum(part.pending), result)
 
-    def _by_record(self, part: _Part, records: list[tuple[str, int, Definition]], result: TableResult) -> Offsets:
-        """Apply changes with control records among them, which the table follows; return how far it has come.
+    def _by_record(self, part: _Part, records: list[tuple[str, int, Definition]], result: TableResult) -> None:
+        """Apply changes with control records among them, which the table follows.
 
         If data and control records share a partition, each record takes effect between the rows around it. Otherwise
         the order is unknown: after the schema has followed, all rows are read by their own names.
@@ -213,18 +226,16 @@ class _Run:
             reached = max_offsets(part.at, here)
             if ordered:
                 before = (partition, place)
-                seen = part.read.changes_seen(part.read.part(part.spec, part.at, before))
+                seen = count_changes(part.read.blocks, part.read.part(part.spec, part.at, before))
                 if self._changes(replace(part, end=reached, before=before), seen, result):
                     part = replace(part, base=read_table_state(self.book.spark, name))
             part = replace(part, at=reached, base=self._evolve(part.spec, part.base, definition))
-        seen = part.read.changes_seen(part.read.part(part.spec, part.at)) if ordered else _sum(part.pending)
+        seen = count_changes(part.read.blocks, part.read.part(part.spec, part.at)) if ordered else _sum(part.pending)
         reached = max_offsets(part.at, end)
-        if not self._changes(
-            replace(part, end=reached), seen, result
-        ):  # a record's change of the schema must not be lost
+        if not self._changes(replace(part, end=reached), seen, result):
+            # a record's change of the schema must not be lost
             position = self.position_at(part.spec, part.base, commit.new_batch(), reached)
             keep_position(self.book, part.spec, part.base, position)
-        return reached
 
     def _evolve(self, spec: TableSpec, base: TableState, definition: Definition) -> TableState:
         """Let the table follow a control record; return the base of the next batch."""
@@ -255,8 +266,8 @@ class _Run:
 
         def work(spec: TableSpec) -> TableResult:
             base = read_table_state(self.book.spark, self.book.name(spec))
-            seen = max_offsets(base.position.stream, self.at.get(spec.source, {}))
-            if spec.source in self.at and seen != base.position.stream:
+            seen = max_offsets(base.position.stream, self._seen(spec, base))
+            if seen != base.position.stream:
                 keep_position(self.book, spec, base, self.position_at(spec, base, commit.new_batch(), seen))
             return TableResult(spec.source, "unchanged")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from frazil.config.settings import ParameterError
 from frazil.config.spec import TableSpec
@@ -15,7 +14,7 @@ from frazil.dms.load_gate import load_gate
 from frazil.dms.position import NO_LOAD, STREAM_LOAD, Position
 from frazil.dms.stream_source import ARRIVED, Offsets, StreamRead, max_offsets, min_offsets, recreated, stream_name
 from frazil.engine.collapsed_batch import Collapsed, Wanted, frame_of
-from frazil.engine.message_blocks import Around, find_places
+from frazil.engine.message_blocks import Around, arrivals, find_places
 from frazil.errors import many
 from frazil.flows import quarantine
 from frazil.flows.executors_without_python import in_tasks_or_here
@@ -30,9 +29,6 @@ from frazil.lake.other_writers import COLUMNS, OtherWriterError
 from frazil.lake.tables import TableState, columns_of, read_table_state
 from frazil.report import latency
 from frazil.results import TableResult
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 EMPTY = "no load records yet: counts as empty; its changes are applied as they come"
 
@@ -175,16 +171,17 @@ class _Load:
         start, which may be a time.
 
         DMS writes a table's changes after its load. So everything before such a change, with the load records that it
-        follows, belongs to an older load: a key stays in its partition.
+        follows, belongs to an older load. Changes may be in other partitions than load records.
         """
         if not loads:
             return {}, None
         begin = self.begin[spec.source]
         last = {g.object: max(h.last for h in loads if h.object == g.object) for g in loads}
-        newest = read.newest_arrival(read.part(spec, begin, loads=True))
-        if newest is None:
+        times = find_places(read.blocks, read.part(spec, begin, loads=True), arrivals)
+        if not times:
             return {}, None
-        found = find_places(read.blocks, read.part(spec, begin), Around(last, self.seen, newest))
+        first, newest = min(at for _, at, _ in times), max(at for _, _, at in times)
+        found = find_places(read.blocks, read.part(spec, begin), Around(last, self.seen, first, newest))
         old: Offsets = {}
         for partition, before, _ in found:
             if before is not None:
@@ -245,7 +242,9 @@ class _Load:
         try:
             bad = found.bad.count
             quarantine.admit_rows(self.book, spec, found.bad, found.counts_and_delays["changes"], found.files)
-            rows, known = self._rows(spec, found), self.gate.rows(spec.source) if self.gate else None
+            rows = found.frame if found.frame is not None else frame_of(self.book.spark, found.rows, spec)
+            rows = rows if spec.policy == "append" else rows.select("after.*")
+            known = self.gate.rows(spec.source) if self.gate else None
             if known not in (None, found.keys + bad):
                 note = f"{found.keys + bad:,} rows are there, of {known:,} by DMS"
                 return TableResult(spec.source, "waiting", note)
@@ -264,11 +263,6 @@ class _Load:
         word = "reloaded" if again else "loaded"
         counts = {"rows": done.count("added-records"), **({"quarantined": bad} if bad else {})}
         return TableResult(spec.source, word, "", counts=counts)
-
-    def _rows(self, spec: TableSpec, found: Collapsed) -> DataFrame:
-        """Return the rows of a load in the columns of the table."""
-        rows = found.frame if found.frame is not None else frame_of(self.book.spark, found.rows, spec)
-        return rows if spec.policy == "append" else rows.select("after.*")
 
 
 def _without(position: Position, names: list[str]) -> Position:

@@ -22,7 +22,7 @@ from frazil.dms.stream_source import ARRIVED, Messages, Offsets, StreamError, St
 from frazil.engine import message_batch, message_blocks
 from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.engine.message_batch import MOST
-from frazil.engine.message_blocks import MOST_BYTES, SAMPLED, Blocks, Part, PartReading, latest
+from frazil.engine.message_blocks import MOST_BYTES, SAMPLED, Blocks, Part, PartReading
 from frazil.engine.quarantine_records import unreadable_records
 from frazil.errors import many
 from frazil.flows.control_record_changes import names_in_messages
@@ -127,7 +127,7 @@ BY = ("object", "kind", "operation", "schema", "table")
 class Group:
     """Similar messages of one partition.
 
-    It has their number, bytes, first and last place, first arrival, columns, and an unreadable one.
+    It has their number, first and last place, first arrival, columns, and an unreadable one.
     """
 
     object: str
@@ -137,7 +137,6 @@ class Group:
     table: str | None
     readable: bool
     count: int
-    bytes: int
     first: int
     last: int
     arrived: int
@@ -171,7 +170,6 @@ def _together(parts: list[dict[str, Any]]) -> Group:
         *(first[name] for name in BY),
         readable,
         sum(p["count"] for p in parts),
-        sum(p["bytes"] for p in parts),
         first["first"],
         max(p["last"] for p in parts),
         min(p["arrived"] for p in parts),
@@ -202,22 +200,16 @@ class Read:
         """Return a table's changes after a position, and `before` a place if one is given; or its load records."""
         return Part(self.book.mappings.target_name(spec), begin, before, loads)
 
-    def changes_seen(self, part: Part) -> tuple[int, frozenset[str]]:
-        """Return how many messages a part has, and the names in them."""
-        return message_blocks.count_changes(self.blocks, part)
-
     def collapse(self, spec: TableSpec, part: Part, count: int, wanted: Wanted) -> Collapsed:
         """Return a part of about `count` messages, with only the last change per key, and its bad rows."""
-        order = {p: i for i, p in enumerate(sorted({g.object for g in self.groups}))}
-        partitions, every = len(part.begin.keys() - {ARRIVED}), max(1, count // SAMPLED)
+        in_order = sorted({g.object for g in self.groups}, key=lambda name: (len(name), name))  # added ones come last
+        order = {p: i for i, p in enumerate(in_order)}
+        partitions = [p for p in part.begin if p != ARRIVED and self.book.may_have_messages_in(spec, stream_name(p))]
+        every = max(1, count // SAMPLED)
         names, scheme = message_names(spec, self.book.mappings), self.book.stream.scheme
-        reading = PartReading(spec, names, part, order, partitions, every, scheme)
+        reading = PartReading(spec, names, part, order, len(partitions), every, scheme)
         found = message_batch.collapse_part(self.blocks, reading, count, wanted)
         return replace(found, bad=self._with_bytes(found.bad, reading, wanted)) if found.bad.count else found
-
-    def newest_arrival(self, part: Part) -> int | None:
-        """Return when the last message of a part arrived, in milliseconds; None if it has none."""
-        return max((at for _, at, _ in message_blocks.find_places(self.blocks, part, latest)), default=None)
 
     def unreadable(self, partitions: Iterable[str]) -> DataFrame:
         """Return the messages in some partitions that name no table, in the columns of a stream."""

@@ -33,7 +33,7 @@ from frazil.dms.mappings import Mappings, read_mappings, same_place, with_origin
 from frazil.dms.pending_changes import require_applicable
 from frazil.dms.position import require_same_kind
 from frazil.dms.storage import endpoint_url, is_s3
-from frazil.dms.stream_source import Stream, StreamError
+from frazil.dms.stream_source import StreamError
 from frazil.errors import FrazilError, SafeFormatter, many, nearest, safe
 from frazil.flows.interrupts import StoppedError, stop_requests
 from frazil.lake import commit_retry, jvm
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.dms.applied_files import AppliedFiles
+    from frazil.dms.kafka import Kafka
+    from frazil.dms.kinesis import Kinesis
     from frazil.dms.pending_changes import AppliedState, ClassifiedFiles
     from frazil.dms.position import Position
     from frazil.lake.lane_choice import Lanes
@@ -63,7 +65,7 @@ KAFKA, KINESIS = "kafka://", "kinesis://"
 """The prefixes of a stream's address."""
 
 
-def _stream(source: str) -> Stream | None:
+def _stream(source: str) -> Kafka | Kinesis | None:
     """Return the stream of an address; None for a folder."""
     if source.startswith(KAFKA):
         from frazil.dms.kafka import Kafka
@@ -125,7 +127,7 @@ class Workbook:
         self.tasks_fail = False
         """Whether the core failed in Spark's tasks, for example for missing Python packages: it is not tried again."""
         _log_to(private_files.open_runs(settings) / "frazil.log")
-        self.stream: Stream | None = _stream(settings.source)
+        self.stream = _stream(settings.source)
         from_nothing = self.stream is not None and settings.unknown_tables == "create"
         everything = load_specs(settings.path("specs"), may_be_empty=from_nothing)
         for name in settings.tables:
