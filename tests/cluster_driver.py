@@ -15,7 +15,7 @@ import psutil
 
 from frazil.config.settings import resolve
 from frazil.engine import kept_batch, large_batch, load_files, message_batch, message_blocks, small_batch, tasks
-from frazil.flows import cdc, executors_without_python, full_load, maintenance, setup, stream_read
+from frazil.flows import cdc, full_load, maintenance, setup, stream_read, tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import compaction, jvm, merge
 
@@ -40,7 +40,7 @@ def let_tasks_work() -> None:
     tasks.MOST_GROUP = 1
     large_batch.BUCKET_BYTES = 15_000
     stream_read.MOST = message_batch.MOST = 0
-    executors_without_python.MOST_HASHED = -1
+    tasks_or_here.MOST_HASHED = -1
 
 
 class Killer(threading.Thread):

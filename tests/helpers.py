@@ -270,7 +270,7 @@ class World:
         self.book()
         endpoint, mappings = read_endpoint(self.root / "endpoint.json"), read_mappings(self.root / "mappings.json")
         return collapse_files(
-            SourceTable(spec, endpoint, mappings), list_table(self.root / "source", spec).changes, Wanted(())
+            SourceTable(spec, endpoint, mappings), list_table(self.root / "source", spec).changes, Wanted()
         )
 
     def collapsed(self, table: str) -> dict:

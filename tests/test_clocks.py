@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from frazil import results
 from frazil.cli import main
 from frazil.config.settings import FullLoadSettings, MaintenanceSettings, OperateSettings
 from frazil.config.spark_session import SessionError
@@ -17,7 +18,6 @@ from frazil.flows import lag, maintenance
 from frazil.flows.plan import plan
 from frazil.lake import snapshot_expiry
 from frazil.lake.clocks import ClockError
-from frazil.report import runs
 from helpers import FILE2, FILE3, I, U
 from lake_reader import duckdb_rows, lake_rows, metadata_of
 
@@ -144,7 +144,7 @@ def test_a_snapshot_from_the_future_is_named_and_repaired_without_a_loss(world, 
     (world.root / "params/w.yml").write_text(
         (world.root / "params/w.yml").read_text() + f"  ops_namespace: {world.space}_ops\n"
     )
-    assert main(["repair", "--env", "w"]) == runs.OK
+    assert main(["repair", "--env", "w"]) == results.OK
     world.merged(lane="rowdelta")
     assert not [r.note for r in maintained(world).values() if r.failed]
     world.changes("merged", I(4, "d"), name=FILE3).merged(lane="merge")

@@ -16,8 +16,9 @@ from frazil.config.processes import host
 from frazil.config.settings import FullLoadSettings, MaintenanceSettings
 from frazil.flows import cdc, maintenance
 from frazil.flows.plan import plan
-from frazil.lake import commit, compaction, jvm, merge
-from frazil.lake.tables import RolledBackError, read_table_state
+from frazil.lake import batch_branches, commit, compaction, jvm, merge
+from frazil.lake.rollback import RolledBackError
+from frazil.lake.tables import read_table_state
 from helpers import FILE1, FILE2, FILE3, LOAD1, D, I, Killed, U
 
 pytestmark = pytest.mark.spark
@@ -165,7 +166,10 @@ def test_a_merge_killed_while_writing_is_redone(loaded, monkeypatch):
 
 
 def test_the_branch_of_a_living_run_is_left_alone(loaded):
-    living, dead = (commit.BRANCH_PREFIX + commit.new_batch(), f"frazil_20240101T000000_{host()}_{2**22 + 1}_abcdef")
+    living, dead = (
+        commit.BRANCH_PREFIX + batch_branches.new_batch(),
+        f"frazil_20240101T000000_{host()}_{2**22 + 1}_abcdef",
+    )
     for branch in (living, dead, "frazil_mine"):
         jvm.fork(loaded.spark, loaded.name("t"), branch, loaded.head("t"))
     assert loaded.setup()["t"].note == "removed 1 branch(es) of killed runs"

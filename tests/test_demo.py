@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from frazil import results
 from frazil.config.spec import load_specs
-from frazil.report import runs
 
 pytestmark = [pytest.mark.notebooks, pytest.mark.slow]
 ROOT = Path(__file__).parent.parent
@@ -50,7 +50,7 @@ def test_the_demo_ends_equal_and_says_so(tmp_path):
         [sys.executable, "-m", "frazil.cli", "run", "02_cdc_merge", "--env", "demo"], cwd=tmp_path, text=True,
         capture_output=True, env={**os.environ, "FRAZIL_PARAMS": str(tmp_path / "params")},
     )  # fmt: skip
-    assert again.returncode == runs.NOTHING, again.stdout + again.stderr
+    assert again.returncode == results.NOTHING, again.stdout + again.stderr
 
 
 def test_a_demo_that_fails_says_why_in_one_line(tmp_path):

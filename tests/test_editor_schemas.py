@@ -11,8 +11,9 @@ from jsonschema import Draft7Validator
 from frazil.cli import main, schema
 from frazil.config.settings import ParameterError, resolve
 from frazil.config.spec import SpecError, parse_spec
-from frazil.dms.aws_json import EndpointError, read_endpoint_document
+from frazil.dms.aws_json import read_endpoint_document
 from frazil.dms.endpoint import read_endpoint
+from frazil.dms.source_errors import EndpointError
 
 PARAMS = Path(__file__).parent.parent / "params"
 SHIPPED = sorted(PARAMS.rglob("*.yml"))

@@ -14,7 +14,7 @@ import pytest
 from frazil.config.settings import ExploreSettings, MaintenanceSettings, ParameterError
 from frazil.config.timestamps import clock
 from frazil.dms.endpoint import DatePartition
-from frazil.flows import cdc, explore, ledger, quarantine_status, row_history
+from frazil.flows import cdc, explore, ledger, quarantine_counts, row_history
 from frazil.flows.explore import ExploreError
 from frazil.lake import jvm, table_history
 from frazil.report import notebook_output
@@ -315,7 +315,7 @@ def test_nothing_is_written(book, module_world, catalog_options):
     row_history.origin(book, "public.t", ["1"])
     explore.difference(book, "public.t", "oldest", "newest")
     explore.as_of(book, "2024-01-01 10:01").table("public.t").collect()
-    quarantine_status.rows_by_status(book)
+    quarantine_counts.rows_by_status(book)
     assert fingerprint(lake) == before
 
 

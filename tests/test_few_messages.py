@@ -19,7 +19,8 @@ from frazil.dms.stream_source import ExpiredError, UnreachableError
 from frazil.engine import message_batch, message_blocks
 from frazil.engine.message_batch import MOST
 from frazil.flows import stream_cdc, stream_read
-from frazil.lake.tables import RolledBackError, read_table_state
+from frazil.lake.rollback import RolledBackError
+from frazil.lake.tables import read_table_state
 from helpers import slow
 from stream_world import KafkaWorld
 

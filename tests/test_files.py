@@ -13,9 +13,10 @@ from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_columns import file_layout, header
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.late_files import clock_went_back
-from frazil.dms.listing import DmsObject, SourceError, TableObjects, list_table
+from frazil.dms.listing import DmsObject, TableObjects, list_table
 from frazil.dms.mappings import Mappings
 from frazil.dms.position import MAX_RECENT, VERSION, Position, PositionError, after_changes, after_load
+from frazil.dms.source_errors import SourceError
 from frazil.flows.apply_batch import take_batch
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, U, spec_of
 

@@ -14,7 +14,7 @@ import pytest
 
 from frazil.config.paths import local_path
 from frazil.config.settings import MaintenanceSettings
-from frazil.lake import index_store, jvm, jvm_files, jvm_row_delta, maintenance_actions
+from frazil.lake import index_store, jvm, jvm_data_files, jvm_files, maintenance_actions
 from frazil.lake.index_store import IndexStore
 from frazil.lake.key_index import KeyIndex, parsed, written
 from frazil.lake.row_locator import Locator
@@ -61,7 +61,7 @@ def store(tmp_path, monkeypatch):
     monkeypatch.setattr(jvm_files, "delete", lambda s, name: s.at(name, "delete").unlink(missing_ok=True))
     monkeypatch.setattr(jvm_files, "fetch", lambda _, s, name, to: shutil.copy(s.at(name, "fetch"), to))
     monkeypatch.setattr(jvm_files, "names", lambda s, _: {f.name: f.stat().st_mtime * 1000 for f in s.folder.iterdir()})
-    monkeypatch.setattr(jvm_row_delta, "store", lambda _, s, file, to: s.put(Path(file).read_bytes(), to))
+    monkeypatch.setattr(jvm_data_files, "store", lambda _, s, file, to: s.put(Path(file).read_bytes(), to))
     monkeypatch.setattr(index_store, "LEAST_ROWS", 1)
     return Store(tmp_path / "store")
 
@@ -492,7 +492,7 @@ def test_where_nothing_may_be_written_beside_the_table_the_local_index_serves(lo
     def refuse(*_):
         raise OSError("Access Denied")
 
-    monkeypatch.setattr(jvm_row_delta, "store", refuse)
+    monkeypatch.setattr(jvm_data_files, "store", refuse)
     monkeypatch.setattr(index_store, "is_stored", lambda table: False)
     loaded.changes("t", U(1, "A"), name=FILE1).merged(lane="rowdelta")
     loaded.changes("t", U(1, "B"), name=FILE2).merged(lane="rowdelta")
@@ -540,7 +540,7 @@ def test_a_large_segment_is_fetched_in_parts(loaded, tmp_path, monkeypatch):
     monkeypatch.setattr(jvm_files, "PART", 1000)
     table, data = loaded.iceberg("t"), random.Random(1).randbytes(4321)
     (tmp_path / "a").write_bytes(data)
-    jvm_row_delta.store(loaded.spark, table, str(tmp_path / "a"), jvm_files.place(table.location(), "index/a"))
+    jvm_data_files.store(loaded.spark, table, str(tmp_path / "a"), jvm_files.place(table.location(), "index/a"))
     jvm_files.fetch(loaded.spark, table, "index/a", tmp_path / "b")
     assert (tmp_path / "b").read_bytes() == data and sorted(jvm_files.names(table, "index")) == ["a"]
     with pytest.raises(Exception, match="NotFound|does not exist"):

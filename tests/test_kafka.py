@@ -16,7 +16,7 @@ import pytest
 
 from frazil.cli import check
 from frazil.config.settings import OperateSettings
-from frazil.flows import lag, quarantine_replay, quarantine_status
+from frazil.flows import lag, quarantine_counts, quarantine_replay
 from frazil.lake import jvm, pyiceberg_catalog, quarantine_table
 from frazil.results import TableResult
 from helpers import Killed, slow
@@ -221,15 +221,15 @@ def test_messages_that_tell_no_table_are_set_aside_once(new_stream):
     assert _unreadable(w) == [*kept, ("0", 6, JUNK.encode())]
     (seen,) = (r for r in quarantine_replay.plan(w.book(**aside)) if r["table"] == "no table")
     assert (seen["rows"], seen["replay"]) == (5, "never") and f"kafka://{w.topic}/0 offset 1: " in seen["example"]
-    (told,) = quarantine_status.rows_by_status(w.book(**aside))
+    (told,) = quarantine_counts.rows_by_status(w.book(**aside))
     assert (told["table"], told["status"], told["rows"]) == (f"no table: kafka://{w.topic}/0", "unreadable", 5)
     (line,) = check._quarantined(w.book(OperateSettings, **aside))
     assert f"5 messages naming no table, from kafka://{w.topic}/0 offset 1 on" in line, line
-    assert quarantine_status.waiting(w.book(**aside)) == {}
+    assert quarantine_counts.waiting(w.book(**aside)) == {}
     discarded = quarantine_replay.run(w.book(quarantine="discard", **aside))
     assert [r.counts for r in discarded if r.table == "no table"] == [{"discarded": 5}]
     assert check._quarantined(w.book(OperateSettings, **aside)) == []
-    assert [r["status"] for r in quarantine_status.rows_by_status(w.book(**aside))] == ["discarded"]
+    assert [r["status"] for r in quarantine_counts.rows_by_status(w.book(**aside))] == ["discarded"]
     assert not [r for r in quarantine_replay.plan(w.book(**aside)) if r["table"] == "no table"]
 
 

@@ -11,7 +11,7 @@ import pytest
 from frazil.config.spec import parse_spec
 from frazil.lake import index_segment, key_index
 from frazil.lake.index_segment import DamagedError, Layout, Segment, Writer, merged
-from frazil.lake.key_index import KeyIndex, key_sql, parsed, written
+from frazil.lake.key_index import KeyIndex, key_numbers_sql, parsed, written
 from helpers import spec_of
 
 
@@ -270,7 +270,7 @@ def test_different_keys_have_different_numbers_in_any_zone(spark):
             seen = set()
             for zone in ("UTC", "Europe/Berlin") if kind == "DATETIME" else ("UTC",):
                 spark.conf.set("spark.sql.session.timeZone", zone)
-                got = spark.sql(f"SELECT {', '.join(key_sql(spec))} FROM ({listed})").collect()
+                got = spark.sql(f"SELECT {', '.join(key_numbers_sql(spec))} FROM ({listed})").collect()
                 seen.add(tuple(tuple(r) for r in got))
             spark.conf.set("spark.sql.session.timeZone", "UTC")
             assert len(seen) == 1 and len(set(*seen)) == len(rows), (kind, other)
@@ -282,7 +282,7 @@ def test_a_number_keeps_its_key_when_its_column_is_widened_in_any_mode(spark):
     for ansi in ("true", "false"):
         spark.conf.set("spark.sql.ansi.enabled", ansi)
         for kind, wide in (("REAL4", "float"), ("REAL8", "double")):
-            sql = ", ".join(key_sql(parse_spec(spec_of("s.t", f"a {kind}", key="a"))))
+            sql = ", ".join(key_numbers_sql(parse_spec(spec_of("s.t", f"a {kind}", key="a"))))
             seen.add(tuple(spark.sql(f"SELECT {sql} FROM (SELECT cast(cast(0.1 AS float) AS {wide}) a)").first()))
     spark.conf.set("spark.sql.ansi.enabled", before)
     assert len(seen) == 1
@@ -292,9 +292,11 @@ def test_a_number_keeps_its_key_when_its_column_is_widened_in_any_mode(spark):
 def test_texts_that_run_together_are_different_keys(spark):
     spec = parse_spec(spec_of("s.t", "a STRING(9)", "b STRING(9)", key=["a", "b"]))
     pairs = "VALUES ('ab', 'c'), ('a', 'bc'), ('', 'abc'), ('abc', '')"
-    got = spark.sql(f"SELECT {', '.join(key_sql(spec))} FROM {pairs} t(a, b)").collect()
+    got = spark.sql(f"SELECT {', '.join(key_numbers_sql(spec))} FROM {pairs} t(a, b)").collect()
     assert len(set(got)) == 4
-    signed = spark.sql(f"SELECT {', '.join(key_sql(spec))} FROM (SELECT string(id) a, '' b FROM range(99))").collect()
+    signed = spark.sql(
+        f"SELECT {', '.join(key_numbers_sql(spec))} FROM (SELECT string(id) a, '' b FROM range(99))"
+    ).collect()
     assert any(r[0] < 0 for r in signed) and len(set(signed)) == 99
 
 

@@ -10,8 +10,8 @@ from frazil.dms.file_checks import file_digests
 from frazil.dms.listing import DmsObject
 from frazil.engine import small_batch
 from frazil.engine.row_form import bucket_of_each_partition
-from frazil.flows import executors_without_python
-from frazil.flows.executors_without_python import digests_of
+from frazil.flows import tasks_or_here
+from frazil.flows.tasks_or_here import digests_of
 from helpers import D, I, U
 from lake_reader import lake_rows
 
@@ -173,9 +173,9 @@ def test_executors_compute_the_digests_of_many_bytes_and_this_process_those_of_f
     expected = {f.path: "sha256:" + hashlib.sha256(Path(f.path).read_bytes()).hexdigest()[:40] for f in files}
     book = world.book()
     assert digests_of(book, files) is file_digests
-    monkeypatch.setattr(executors_without_python, "MOST_HASHED", 0)
+    monkeypatch.setattr(tasks_or_here, "MOST_HASHED", 0)
     assert digests_of(book, files) is file_digests  # the master is local
-    monkeypatch.setattr(executors_without_python, "is_local", lambda spark: False)
+    monkeypatch.setattr(tasks_or_here, "is_local", lambda spark: False)
     in_tasks = digests_of(book, files)
     assert in_tasks is not file_digests and in_tasks([f.path for f in files]) == expected
     book.tasks_fail = True

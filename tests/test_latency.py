@@ -17,13 +17,13 @@ from frazil.cli import visible
 from frazil.config.settings import LatencySettings, OperateSettings
 from frazil.dms.endpoint import DatePartition
 from frazil.dms.listing import DmsObject
-from frazil.engine import collapsed_batch, small_batch
-from frazil.engine.collapsed_batch import Ages
+from frazil.engine import latency_sketch, small_batch
+from frazil.engine.latency_sketch import OF_FILES, QUANTILES, Ages, sketch
 from frazil.flows import lag, ledger
 from frazil.lake import jvm, pyiceberg_catalog
 from frazil.report import chart_captions, lake_charts, latency_charts
 from frazil.report.chart_style import tick
-from frazil.report.latency import OF_FILES, QUANTILES, Analysis, shares, sketch, stage_name, stage_rows
+from frazil.report.latency import Analysis, shares, stage_name, stage_rows
 from frazil.report.settings_advice import Observed, Setting, fit
 from helpers import FILE2, FILE3, D, I, U
 
@@ -78,7 +78,7 @@ def test_of_many_changes_some_make_the_sketch_and_the_least_and_greatest_age_are
     for every in (1, 10):
         ages = Ages(every)
         ages.add(block, last_s + 5.0)
-        found.append(ages.points(QUANTILES))
+        found.append(ages.points())
     assert sum(map(len, ages.age)) == 10_000
     for name in ("age", "dms"):
         whole, some = (json.loads(points[name]) for points in found)
@@ -92,7 +92,7 @@ def test_of_many_changes_some_make_the_sketch_and_the_least_and_greatest_age_are
 def test_changes_without_a_commit_time_have_no_delays():
     ages = Ages()
     ages.add(pa.RecordBatch.from_pydict({"commit_ts": pa.nulls(3, pa.timestamp("us", "UTC"))}), 1.0)
-    assert ages.points(QUANTILES) == {"age": None, "dms": None}
+    assert ages.points() == {"age": None, "dms": None}
 
 
 def test_a_large_batch_is_applied_and_told_of_as_a_small_one(world, monkeypatch):
@@ -100,7 +100,7 @@ def test_a_large_batch_is_applied_and_told_of_as_a_small_one(world, monkeypatch)
     counts, sketches, rules = [], [], world.rules
     for table, most_mb in (("a", small_batch.MOST_MB), ("b", -1), ("c", -1)):
         monkeypatch.setattr(small_batch, "MOST_MB", most_mb)
-        monkeypatch.setattr(collapsed_batch, "SAMPLED", 10**6 if table == "a" else 1)
+        monkeypatch.setattr(latency_sketch, "SAMPLED", 10**6 if table == "a" else 1)
         world.rules = {"rules": []} if table == "c" else rules
         world.table(table).load(table, (1, "a"), (2, "b")).loaded()
         world.changes(table, *[U(1, f"v{n}") for n in range(60)], D(2), I(3, "c")).merged(tables=[f"public.{table}"])

@@ -19,12 +19,13 @@ from jsonschema import Draft202012Validator, FormatChecker
 from openlineage.client.serde import Serde
 from referencing import Registry, Resource
 
+from frazil import results
 from frazil.cli import main, monitor
 from frazil.config.settings import CdcMergeSettings, resolve
 from frazil.dms.endpoint import Endpoint
 from frazil.errors import HIDDEN, hide
 from frazil.flows.workbook import Workbook
-from frazil.report import lineage, runs
+from frazil.report import lineage
 from frazil.report.lineage import Place, RunFacts, Written
 from monitored_world import Receiver, place_with_lake, with_notebook
 
@@ -153,7 +154,7 @@ def test_streams_have_the_names_of_the_conventions(made):
         kafka = "brokers" in stream
         return monitor._read(SimpleNamespace(stream=like, is_kafka=kafka, topic=lambda _: stream.get("of", "")), spec)
 
-    kafka = {"brokers": "one:9092,two:9092", "topics": ("orders", "items")}
+    kafka = {"brokers": "one:9092,two:9092", "names": ("orders", "items")}
     assert read(**kafka) == [Place("kafka://one:9092", "orders"), Place("kafka://one:9092", "items")]
     assert read(**kafka, of="items") == [Place("kafka://one:9092", "items")]
     arn = "arn:aws:kinesis:eu-central-1:123456789012"
@@ -170,7 +171,7 @@ def test_changes_in_files_of_all_tables_have_these_files_as_their_input(made, mo
 
 @pytest.mark.notebooks
 @pytest.mark.parametrize(
-    ("code", "exit_code", "end"), [(MERGED, runs.OK, "COMPLETE"), (FAILED, runs.SOME_FAILED, "FAIL")]
+    ("code", "exit_code", "end"), [(MERGED, results.OK, "COMPLETE"), (FAILED, results.SOME_FAILED, "FAIL")]
 )
 def test_a_whole_run_sends_its_start_and_its_end(made, monkeypatch, capsys, code, exit_code, end):
     with_notebook(made, "02_cdc_merge", code)

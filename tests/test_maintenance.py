@@ -17,7 +17,7 @@ from frazil.config.settings import LatencySettings, MaintenanceSettings, Paramet
 from frazil.flows import cdc, ledger
 from frazil.flows import maintenance as flow
 from frazil.lake import (
-    commit,
+    batch_branches,
     compaction,
     jvm,
     jvm_data_files,
@@ -25,10 +25,12 @@ from frazil.lake import (
     maintenance_actions,
     maintenance_plan,
     snapshot_expiry,
+    state_tags,
 )
 from frazil.lake.data_file_writer import DataFileWriter
-from frazil.lake.kept_snapshots import KeptSnapshot, KeptSnapshots, read_kept_snapshots
-from frazil.lake.maintenance_plan import health, states_to_tag
+from frazil.lake.maintenance_plan import health
+from frazil.lake.snapshot_log import KeptSnapshot, KeptSnapshots, read_kept_snapshots
+from frazil.lake.state_tags import states_to_tag
 from helpers import FILE1, FILE2, FILE3, D, I, U
 from lake_reader import metadata_of
 
@@ -162,7 +164,7 @@ def test_a_batch_in_flight_wins_and_a_dead_one_does_not_count(world, monkeypatch
     monkeypatch.setattr(compaction, "WAIT_FOR_WRITER_S", 0.0)
     world.table("t").load("t", (1, "a")).loaded()
     world.spark.sql(f"insert into {world.name('t')} values (2, 'b')")
-    head, branch = world.head("t"), "frazil_" + commit.new_batch()
+    head, branch = world.head("t"), "frazil_" + batch_branches.new_batch()
     jvm.fork(world.spark, world.name("t"), branch, head)
     s = MaintenanceSettings()
     done = compaction.compact(world.spark, world.name("t"), s, "r", quiet)
@@ -396,7 +398,7 @@ def test_tags_keep_the_last_state_of_full_hours_and_survive_expiry(world):
 
 
 def test_the_last_state_of_each_full_hour_and_day_is_tagged(monkeypatch):
-    hour, begin = maintenance_plan.HOUR_MS, 20_000 * 24 * maintenance_plan.HOUR_MS  # 2024-10-04T00Z
+    hour, begin = state_tags.HOUR_MS, 20_000 * 24 * state_tags.HOUR_MS  # 2024-10-04T00Z
     monkeypatch.setattr(maintenance_plan.time, "time", lambda: (begin + 26.5 * hour) / 1000)
     times = {1: 0.5, 2: 23.1, 3: 23.9, 4: 25.2, 5: 25.3, 6: 26.1}
     made = {i: KeptSnapshot(i, i - 1 or None, 0, None, "append", {}) for i in times}

@@ -21,7 +21,6 @@ from frazil.engine.large_batch import collapsed_rows, counted_blocks, ordering
 from frazil.engine.message_blocks import Part, PartReading
 from frazil.engine.row_form import RowForm
 from frazil.flows.stream_read import Group, groups_of_facts
-from frazil.report.latency import QUANTILES
 from helpers import spec_of, type_messages
 
 COLUMNS = ("id INT8", "n INT4", "price NUMERIC(12,2)", "flag BOOLEAN", "at DATETIME", "v NCLOB")
@@ -92,7 +91,7 @@ def _collapsed(blocks, part: Part, buckets: int = 3):
     read = list(counted_blocks(reading.changes_of(iter(blocks)), SPEC, numbers, Tally()))
     random.Random(buckets).shuffle(read)
     return collapsed_rows(
-        pa.Table.from_batches(ordering(RowForm(SPEC), with_keys=False)(iter(read))), RowForm(SPEC), Wanted(QUANTILES)
+        pa.Table.from_batches(ordering(RowForm(SPEC), with_keys=False)(iter(read))), RowForm(SPEC), Wanted()
     )
 
 
@@ -180,7 +179,7 @@ def test_tasks_collapse_a_part_as_this_process_does(digits, begin, before):
     sent = _sent(digits + len(begin))
     held = messages_of(sent, ("public", "t"), begin, before)
     part = Part(("public", "t"), begin, before)
-    here = collapse_messages(held, _reading(part), Wanted(QUANTILES))
+    here = collapse_messages(held, _reading(part), Wanted())
     there = _collapsed(_blocks(_parsed(sent, digits=digits)), part)
     assert len(here.rows) > 15 and _by_key(there.rows) == _by_key(here.rows)
     assert (there.counts_and_delays, there.keys, there.bounds) == (here.counts_and_delays, here.keys, here.bounds)
@@ -259,7 +258,7 @@ def test_blocks_in_this_process_mean_what_few_messages_mean(digits, policy, load
     spec = parse_spec(spec_of("public.t", *COLUMNS) | without)
     sent, part = _with_bad(digits, 900 if loads else 200), Part(("public", "t"), {"s/0": 0, "s/1": 0}, loads=loads)
     held = messages_of(sent, part.table, part.begin, loads=loads)
-    wanted = Wanted(QUANTILES, places=policy == "key", most_bad=99)
+    wanted = Wanted(places=policy == "key", most_bad=99)
     here = collapse_messages(held, _reading(part, spec), wanted)
     there = message_batch.collapse_part(_parsed(sent, digits=digits, loads=loads), _reading(part, spec), 0, wanted)
     places = [name for name in ("file_order", "number") if name in here.rows.column_names]
@@ -278,8 +277,8 @@ def test_the_place_of_a_row_is_its_partition_and_then_its_offset():
     sent, part = _sent(8, 60), Part(("public", "t"), {"s/0": 0, "s/1": 0})
     held = messages_of(sent, ("public", "t"), part.begin)
     for found in (
-        collapse_messages(held, _reading(part), Wanted(QUANTILES, places=True)),
-        message_batch.collapse_part(_parsed(sent, digits=56), _reading(part), 0, Wanted(QUANTILES, places=True)),
+        collapse_messages(held, _reading(part), Wanted(places=True)),
+        message_batch.collapse_part(_parsed(sent, digits=56), _reading(part), 0, Wanted(places=True)),
     ):
         places = {*zip(*(found.rows[name].to_pylist() for name in ("file_order", "number", "c0")), strict=True)}
         assert len(places) == len(found.rows) and {order for order, *_ in places} == {0, 1}
@@ -294,8 +293,8 @@ def test_the_place_of_a_row_is_its_partition_and_then_its_offset():
 def test_the_first_bad_messages_of_each_partition_are_kept():
     sent = _with_bad(4, 400)
     part = Part(("public", "t"), {"s/0": 0, "s/1": 0})
-    found = message_batch.collapse_part(_parsed(sent, rows=29), _reading(part), 0, Wanted(QUANTILES, most_bad=2))
-    every = message_batch.collapse_part(_parsed(sent, rows=29), _reading(part), 0, Wanted(QUANTILES, most_bad=999))
+    found = message_batch.collapse_part(_parsed(sent, rows=29), _reading(part), 0, Wanted(most_bad=2))
+    every = message_batch.collapse_part(_parsed(sent, rows=29), _reading(part), 0, Wanted(most_bad=999))
     assert found.bad.count == every.bad.count == len(every.bad.rows)
     for order in (0, 1):
         mine, all_of_them = ([b.place for o, b in x.bad.rows if o == order] for x in (found, every))
@@ -354,8 +353,8 @@ def test_tables_of_one_name_are_told_apart_by_an_added_column():
     reading = replace(_reading(part), names=names)
     held = messages_of(sent, ("public", "t"), {"s/0": 0})
     for found in (
-        collapse_messages(held, reading, Wanted(QUANTILES)),
-        message_batch.collapse_part(_parsed(sent), reading, 0, Wanted(QUANTILES)),
+        collapse_messages(held, reading, Wanted()),
+        message_batch.collapse_part(_parsed(sent), reading, 0, Wanted()),
     ):
         assert sorted(found.rows["c0"].to_pylist()) == [1, 4]
         ((_, bad),) = found.bad.rows

@@ -3,11 +3,11 @@
 import pytest
 import yaml
 
+from frazil import results
 from frazil.cli import main
 from frazil.config.settings import FullLoadSettings, MaintenanceSettings, OperateSettings
 from frazil.flows import lag, maintenance
 from frazil.flows.plan import plan
-from frazil.report import runs
 from helpers import FILE1, FILE2, FILE3, D, I, U
 from lake_reader import duckdb_rows, lake_rows
 
@@ -70,7 +70,7 @@ def test_changed_columns_stop_their_table_until_the_schema_is_restored(world, mo
     assert maintenance.run(asked)[0].failed  # a compaction would drop the values for good
 
     world.environment(monkeypatch)
-    assert main(["repair", "--env", "w"]) == runs.OK
+    assert main(["repair", "--env", "w"]) == results.OK
     world.merged(lane="rowdelta")
     for table in world.specs:
         wanted = (

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from frazil.config.processes import ROUNDING_S, host, is_running
-from frazil.lake import commit, self_test
+from frazil.lake import batch_branches, commit, row_delta_self_test
 from frazil.report import runs
 
 
@@ -54,8 +54,8 @@ def test_without_proc_a_process_runs_if_it_takes_a_signal(monkeypatch):
 def test_a_zombie_has_neither_a_run_nor_a_branch_nor_a_self_test(zombie, monkeypatch, tmp_path):
     with monkeypatch.context() as patch:
         patch.setattr(os, "getpid", lambda: zombie)
-        batch, scratch = commit.new_batch(), self_test.new_name()
-    assert commit.is_dead(commit.BRANCH_PREFIX + batch) and self_test.is_abandoned(scratch)
+        batch, scratch = batch_branches.new_batch(), row_delta_self_test.new_name()
+    assert batch_branches.is_dead(commit.BRANCH_PREFIX + batch) and row_delta_self_test.is_abandoned(scratch)
     (tmp_path / "a").mkdir()
     runs.write(tmp_path / "a", notebook="02_cdc_merge", outcome="running", pid=zombie, began=time.time())
     assert [run["outcome"] for run in runs.read(tmp_path)] == ["failed"]
@@ -63,11 +63,11 @@ def test_a_zombie_has_neither_a_run_nor_a_branch_nor_a_self_test(zombie, monkeyp
 
 def test_a_running_process_keeps_its_run_its_branch_and_its_self_test(monkeypatch, tmp_path):
     parent = psutil.Process(os.getppid())
-    assert not commit.is_dead(f"{commit.BRANCH_PREFIX}{commit.new_batch()}")
+    assert not batch_branches.is_dead(f"{commit.BRANCH_PREFIX}{batch_branches.new_batch()}")
     with monkeypatch.context() as patch:
         patch.setattr(os, "getpid", lambda: parent.pid)
-        batch, scratch = commit.new_batch(), self_test.new_name()
-    assert not commit.is_dead(commit.BRANCH_PREFIX + batch) and not self_test.is_abandoned(scratch)
+        batch, scratch = batch_branches.new_batch(), row_delta_self_test.new_name()
+    assert not batch_branches.is_dead(commit.BRANCH_PREFIX + batch) and not row_delta_self_test.is_abandoned(scratch)
     (tmp_path / "a").mkdir()
     runs.write(
         tmp_path / "a", notebook="02_cdc_merge", outcome="running", host=host(), pid=parent.pid, began=time.time()

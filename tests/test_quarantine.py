@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 from frazil.cli import check
 from frazil.config.settings import CdcMergeSettings, MaintenanceSettings, OperateSettings
 from frazil.engine import reread_quarantined
-from frazil.flows import maintenance, quarantine_replay, quarantine_status
+from frazil.flows import maintenance, quarantine_counts, quarantine_replay
 from frazil.flows.plan import plan
-from frazil.lake import commit, jvm, pyiceberg_catalog, quarantine_table, table_pause
-from frazil.lake.stored_position import BRANCH_PREFIX
+from frazil.lake import batch_branches, jvm, pyiceberg_catalog, quarantine_table, table_pause
+from frazil.lake.batch_branches import BRANCH_PREFIX
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, Killed, U, slow
 
 pytestmark = pytest.mark.spark
@@ -231,16 +231,16 @@ def test_records_that_come_while_their_branch_is_judged_keep_it(aside):
     """A branch is judged by what another thread has read of it: records that lie there by then are not dropped with it."""
     aside.changes("t", U(1, BIG, "A")).merged()
     name = f"lake.{aside.space}_ops.quarantine"
-    batch = commit.new_batch()
+    batch = batch_branches.new_batch()
     branch, judged = BRANCH_PREFIX + batch, jvm.load_table(aside.spark, name).currentSnapshot().snapshotId()
     jvm.fork(aside.spark, name, branch, judged)
     aside.spark.sql(f"insert into {name}.branch_{branch} select * from {name}")
     quarantine_table._drop(aside.spark, name, branch, judged)
     assert aside.spark.table(f"{name}.branch_{branch}").count() == 2
-    with commit.kept_under_way(batch):
-        commit._is_over(batch)  # its commit has ended, and its records are not published yet
-        assert not commit.is_dead(branch)
-    assert commit.is_dead(branch)
+    with batch_branches.kept_under_way(batch):
+        batch_branches._is_over(batch)  # its commit has ended, and its records are not published yet
+        assert not batch_branches.is_dead(branch)
+    assert batch_branches.is_dead(branch)
 
 
 def test_records_that_are_gone_although_their_batch_is_committed_are_an_error(aside):
@@ -249,7 +249,7 @@ def test_records_that_are_gone_although_their_batch_is_committed_are_an_error(as
     (there,) = kept(aside, "batch")
     quarantine_table.require_published(aside.spark, name, target, *there)
     with pytest.raises(quarantine_table.QuarantineError, match="on_changed_load=replay"):
-        quarantine_table.require_published(aside.spark, name, target, commit.new_batch())
+        quarantine_table.require_published(aside.spark, name, target, batch_branches.new_batch())
 
 
 # --- what came later
@@ -275,10 +275,10 @@ def test_a_later_change_of_the_key_makes_a_row_obsolete_an_earlier_one_does_not(
     widen(aside, n="INT8")
     assert outcomes(aside) == [("n", 2, "apply")]
     replayed(aside)
-    told = quarantine_status.rows_by_status(aside.book())
+    told = quarantine_counts.rows_by_status(aside.book())
     assert [(r["status"], r["rows"]) for r in told] == [("obsolete", 3), ("replayed", 2)]
     monkeypatch.setattr(pyiceberg_catalog, "open_catalog", _only_by_spark)
-    assert quarantine_status.rows_by_status(aside.book()) == told
+    assert quarantine_counts.rows_by_status(aside.book()) == told
     # 1 got its value and was then moved to 7, which has had a newer value since.
     assert aside.rows("t") == [(2, 6, "after"), (3, 7, "newer"), (7, 8, "newer")]
 
@@ -518,10 +518,10 @@ def test_tables_of_one_name_in_two_environments_share_a_quarantine_and_no_row(ne
         a.changes("t", U(2, 3 + n, "A"), name=f"20240101-09000000{n}.csv").merged()
     a.changes("t", U(1, BIG, "A")).merged()
     assert [outcomes(w) for w in (a, b)] == [[("n", 1, "still bad")], []]
-    assert quarantine_status.waiting(b.book()) == {} and not b.merged().position("t")["last"]
+    assert quarantine_counts.waiting(b.book()) == {} and not b.merged().position("t")["last"]
     b.changes("t", I(9, BIG + 1, "B")).merged()
     for w in (a, b):
-        assert quarantine_status.waiting(w.book()) == {"public.t": 1}
+        assert quarantine_counts.waiting(w.book()) == {"public.t": 1}
         widen(w, n="INT8")
         assert replayed(w).counts == {"replayed": 1}
     assert a.rows("t") == [(1, BIG, "A"), (2, 5, "A")]

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from frazil.flows import setup
+from frazil.flows import adopt
 from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, I, U, World
 from lake_reader import lake_rows
 
@@ -174,7 +174,7 @@ def foreign_table(w: World, table: str) -> None:
 
 def take_over(w: World, table: str, cure: str) -> None:
     assert "frazil adopt" in cure
-    setup.adopt(w.book(), f"public.{table}", "load")
+    adopt.adopt(w.book(), f"public.{table}", "load")
 
 
 def past_layouts(w: World, table: str, cure: str) -> None:
@@ -244,9 +244,9 @@ REMEDIES = [
     Remedy("operation", "bad_row_errors: bad row", "correct OpValues in the FrazilSettings", lambda w, t: w.write(t, FILE2, f"U,{TS},2,b\nX,{TS},1,a2\n") and None,
            new_operation, rows={1: "a2", 2: "b"}),
     Remedy("quote", "csv: which hides where rows end", "fetch the file again, if it was cut off", open_quote, fetch_again(FILE2), rows={1: "cut off", 2: "b"}),
-    Remedy("forgotten", "tables: the history of its position is gone", "run 01_full_load with on_changed_load=replay", forget_history, nothing,
+    Remedy("forgotten", "rollback: the history of its position is gone", "run 01_full_load with on_changed_load=replay", forget_history, nothing,
            ("replay", "merge"), {1: "a1", 2: "b"}),
-    Remedy("rolled_back", "tables: was rolled back to snapshot", "to continue from", roll_back, statement, rows={1: "a2", 2: "b", 3: "c"}),
+    Remedy("rolled_back", "rollback: was rolled back to snapshot", "to continue from", roll_back, statement, rows={1: "a2", 2: "b", 3: "c"}),
     Remedy("dropped", "tables: does not exist", "run 00_setup first", drop, nothing, ANEW, {1: "a1", 2: "b"}),
     Remedy("foreign", "tables: exists and was not created by Frazil", "take it over by `frazil adopt`", foreign_table, take_over, ("setup", "full_load", "merge"),
            {1: "a1", 2: "b"}, needs=(), shows="setup"),
@@ -405,7 +405,7 @@ ELSEWHERE = {
     "pending_changes: with names more than a day in the future": "a statement restores the position; see test_late_and_changed_files",
     "pending_changes: listed, never applied and now gone": "the file is put back; see test_late_and_changed_files",
     "pending_changes: is in the future": "a statement restores the position; see test_late_and_changed_files",
-    "file_checks: load files were not written with the others": "the older file is left out; see test_late_and_changed_files",
+    "changed_load: load files were not written with the others": "the older file is left out; see test_late_and_changed_files",
     "file_checks: vanished after the listing": "the file is put back; see test_late_and_changed_files",
     "file_checks: changed while being read": "the next run takes them; see test_late_and_changed_files",
     "pending_work: files are gone, or have another time": "a run names them one by one; see test_late_and_changed_files",
@@ -432,7 +432,7 @@ ELSEWHERE = {
     "kafka: ends at": "a topic created again; see test_kafka",
     "kafka: partition … is new": "messages have expired; see test_kafka",
     "kafka: …: …": "messages have expired; see test_kafka",
-    "stream_source: was created again": "a topic created again; see test_kafka",
+    "kafka: was created again": "a topic created again; see test_kafka",
     "kafka: messages expired, or the topic was created again": "messages have expired; see test_few_messages",
     "message_blocks: has no message": "the run is repeated; see test_few_messages",
     "kinesis: has none of its": "a stream created again; see test_kinesis",
@@ -441,6 +441,7 @@ ELSEWHERE = {
     "kinesis: is not installed": "a package is installed",
     "kafka: no topic": "a name that a person typed",
     "kinesis: no stream": "a name that a person typed",
+    "stream_retention: was created again after its position was stored": "a topic created again; see test_kafka",
     "stream_source: parameter 'source'": "a parameter that a person typed",
     "stream_source: stream_start": "a parameter that a person typed",
     "file_layout: no column": "the spec or the endpoint's settings are corrected; `brings` and test_schema_changes",
@@ -460,17 +461,17 @@ ELSEWHERE = {
     "quarantine_table: were quarantined with batch": "a person looks at the branch: both ways are named",
     "schema_changes: …: column '…' …": "the column gets another name in the lake; see test_table_names",
     "schema_changes: rows lack columns of a table without key": "whole rows are compared, so the table is loaded again",
-    "source_catalog: is gone from the source": "the source's key changed, so the table is loaded again",
-    "source_catalog: the source has no table": "a spec that a person typed",
-    "source_catalog: by its number": "numbers in a spec are corrected; see test_source",
-    "source_catalog: the source's columns are not those of": "the cut-over is declared; see test_source",
-    "stream_check: was loaded from files": "the table is loaded from the stream",
+    "follow_source: is gone from the source": "the source's key changed, so the table is loaded again",
+    "follow_source: the source has no table": "a spec that a person typed",
+    "follow_source: by its number": "numbers in a spec are corrected; see test_source",
+    "follow_source: the source's columns are not those of": "the cut-over is declared; see test_source",
+    "stream_position: was loaded from files": "the table is loaded from the stream",
     "stream_read: is mapped to topic": "the mappings are corrected",
     "stream_read: unknown column": "as `brings`, in a stream; see test_kafka",
     "control_record_changes: whose type DMS did not send": "as `brings`, in a stream; see test_control_records",
     "control_record_changes: was dropped and added again": "a new load by DMS; see test_control_records",
     "control_record_changes: from here on: no promotion": "the table is loaded again; see test_control_records",
-    "stream_read: messages that are none of DMS's": "a person looks at them; see test_kafka",
+    "unreadable_messages: messages that are none of DMS's": "a person looks at them; see test_kafka",
     "warehouse_model: is no region of AWS": "an entry that a person typed",
     "workbook: which parameter 'source' does not name": "a parameter that a person typed",
     "schema_evolution: which Frazil cannot write again": "the column is moved to another table; see test_other_writers",
@@ -489,10 +490,10 @@ ELSEWHERE = {
     "maintenance_actions: gc.enabled is false": "a parameter that a person typed; see test_maintenance",
     "tables: has several rows of one key": "the key is corrected; see test_adopt",
     "ledger: none of the tables exists": "as `dropped`",
-    "position: the load files are not those": "see test_commit",
-    "position: no longer there": "see test_commit",
-    "position: a part of the record of applied files is lost": "the table is loaded again; see test_late_and_changed_files",
-    "position: were applied": "the load files are fetched again; see test_late_and_changed_files",
+    "changed_load: the load files are not those": "see test_commit",
+    "changed_load: no longer there": "see test_commit",
+    "changed_load: a part of the record of applied files is lost": "the table is loaded again; see test_late_and_changed_files",
+    "changed_load: were applied": "the load files are fetched again; see test_late_and_changed_files",
     "position: and PreserveTransactions is off": "a setting of the task; see test_files_of_all_tables",
     "schema_evolution: take each other's names": "the spec is edited in three steps; see test_schema_policies",
     "late_files: arrived late": "see test_commit",
@@ -549,8 +550,8 @@ ONLY_A_NEW_LOAD = {
     "listing: … contains DMS's own records": "a spec for no table is removed",
     "listing: …: … is …, not a file": "what is moved away holds no changes",
     "listing: …: … is named like a change file": "what is moved away is not of DMS",
-    "position: …: a part of the record of applied files is lost": "names do not tell in which order files were applied",
-    "file_checks: …: … of … load files": "rows of an older load are in the newer one",
+    "changed_load: …: a part of the record of applied files is lost": "names do not tell in which order files were applied",
+    "changed_load: …: … of … load files": "rows of an older load are in the newer one",
 }
 """Messages whose first remedy discards something, since no other exists."""
 

@@ -173,7 +173,7 @@ def test_a_run_that_finds_nothing_loads_no_pyspark():
 
 CLOSURES = {
     "frazil.report.notebook_output": (5, ["pyspark", "pyarrow", "numpy", "jinja2", "frazil.flows"]),
-    "frazil.flows.pending_work": (75, ["pyspark", "pyarrow", "numpy", "frazil.lake.row_delta", "frazil.lake.quarantine_table", "frazil.dms.kafka", "frazil.engine"]),
+    "frazil.flows.pending_work": (81, ["pyspark", "pyarrow", "numpy", "frazil.lake.row_delta", "frazil.lake.quarantine_table", "frazil.dms.kafka", "frazil.engine"]),
     "frazil.flows.cdc": (120, [
         "pyspark", "pyarrow", "numpy", "frazil.dms.kafka", "frazil.dms.kinesis", "frazil.flows.stream_cdc", "frazil.flows.stream_load",
         "frazil.engine.message_batch", "frazil.engine.large_batch", "frazil.lake.row_delta", "frazil.lake.quarantine_table",

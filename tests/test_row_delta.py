@@ -18,7 +18,7 @@ from frazil.config.paths import local_path
 from frazil.config.settings import MaintenanceSettings, SetupSettings
 from frazil.config.sql import identifier
 from frazil.flows import cdc, setup
-from frazil.lake import commit, jvm, jvm_row_delta, jvm_schema, lane_choice
+from frazil.lake import batch_branches, commit, jvm, jvm_data_files, jvm_row_delta, jvm_schema, lane_choice
 from frazil.lake import compaction as compaction
 from frazil.lake.key_index import KeyIndex
 from frazil.lake.row_locator import Locator, live_rows
@@ -404,7 +404,7 @@ def test_odd_batches(loaded, limit, lane):
 def test_a_committed_batch_is_no_longer_taken_for_one_in_progress(loaded, lane):
     loaded.changes("t", U(1, "b")).merged(lane=lane)
     batch = loaded.history("t")[0].summary()["frazil.batch"]
-    assert commit.is_dead(f"{commit.BRANCH_PREFIX}{batch}")
+    assert batch_branches.is_dead(f"{commit.BRANCH_PREFIX}{batch}")
 
 
 def test_a_partition_spec_may_change(world):
@@ -439,7 +439,7 @@ def test_local_files_are_made_without_a_process_or_checksums_and_told_as_iceberg
     newest = max((p for p in made if p.suffix == ".parquet"), key=lambda p: p.stat().st_mtime)
     file, parquet = table.io().newInputFile(str(newest)), jvm.package(spark, "org.apache.iceberg.parquet").ParquetUtil
     wanted = jvm.package(spark, "org.apache.iceberg").MetricsConfig.forTable(table)
-    ours, theirs = jvm_row_delta._metrics(spark, table, file), parquet.fileMetrics(file, wanted)
+    ours, theirs = jvm_data_files._metrics(spark, table, file), parquet.fileMetrics(file, wanted)
     assert ours.recordCount() == theirs.recordCount() == 2
     for name in ("columnSizes", "valueCounts", "nullValueCounts", "lowerBounds", "upperBounds"):
         told = getattr(ours, name)()

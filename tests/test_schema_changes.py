@@ -19,8 +19,9 @@ from frazil.config.settings import CdcMergeSettings, FullLoadSettings, SetupSett
 from frazil.config.source_database import Connection
 from frazil.config.spec import TableSpec
 from frazil.flows import cdc, full_load, setup
+from frazil.flows.follow_source import as_declared
 from frazil.flows.reconcile import compare, read_source
-from frazil.flows.source_catalog import as_declared, read_catalog
+from frazil.flows.source_catalog import read_catalog
 from frazil.flows.workbook import Workbook
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.simulator import DmsSimulator

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from frazil.cli import main
-from frazil.lake import lane_choice, self_test
+from frazil.lake import lane_choice, row_delta_self_test
 from frazil.lake.row_delta import RowDelta
 from helpers import FILE1, FILE2, Killed, U
 from lake_reader import lake_rows, lake_tables
@@ -27,7 +27,7 @@ def left(world) -> tuple[list[str], list[Path]]:
 def killed_at(world, monkeypatch, step: int) -> None:
     """Let a process die in its self-test: 0 is before its table is in the catalog, 1 to 3 at its commits, 4 while it is dropped."""
     real, commits = RowDelta.commit_by_index, []
-    begun, _, number = self_test.new_name().rsplit("_", 2)
+    begun, _, number = row_delta_self_test.new_name().rsplit("_", 2)
 
     def create_half(spark, name, *_):
         folder = Path(world.catalog_options["warehouse"]) / world.space / name.rsplit(".", 1)[1] / "metadata"
@@ -49,11 +49,11 @@ def killed_at(world, monkeypatch, step: int) -> None:
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(lane_choice, "_tested", {})
         # Another process than the one that looks later.
-        patch.setattr(self_test, "new_name", lambda: f"{begun}_1_{number}")
-        patch.setattr(self_test, "_drop", drop)
+        patch.setattr(row_delta_self_test, "new_name", lambda: f"{begun}_1_{number}")
+        patch.setattr(row_delta_self_test, "_drop", drop)
         patch.setattr(RowDelta, "commit_by_index", commit)
         if step == 0:
-            patch.setattr(self_test, "create_table", create_half)
+            patch.setattr(row_delta_self_test, "create_table", create_half)
         world.merge(lane="rowdelta")
 
 
@@ -74,7 +74,7 @@ def test_down_lists_and_deletes_what_killed_self_tests_left(loaded, monkeypatch,
     loaded.given["ops_namespace"] = f"{loaded.space}_ops"
     for step in (0, 2, 4):
         with monkeypatch.context() as patch:
-            patch.setattr(self_test, "clear_self_tests", lambda *_: None)
+            patch.setattr(row_delta_self_test, "clear_self_tests", lambda *_: None)
             killed_at(loaded, patch, step)
     (table,), folders = left(loaded)
     assert len(folders) == 3

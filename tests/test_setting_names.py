@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from frazil.config.settings import SetupSettings
-from frazil.dms.aws_json import EndpointError
 from frazil.dms.endpoint import read_endpoint
+from frazil.dms.source_errors import EndpointError
 from frazil.flows.setup import check_source
-from frazil.flows.stream_check import findings
+from frazil.flows.stream_position import findings
 from helpers import LOAD1, World
 
 SETTINGS = {

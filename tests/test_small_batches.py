@@ -4,8 +4,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from frazil.core.latest_per_key import has_numbers, key_numbers
-from frazil.lake.key_index import key_sql
+from frazil.core.key_numbers import has_numbers, key_numbers
+from frazil.lake.key_index import key_numbers_sql
 from frazil.lake.small_frames import collect_arrow, of_arrow
 from helpers import FILE1, FILE2, D, I, U, spec_of
 
@@ -82,7 +82,7 @@ def test_a_key_has_the_numbers_that_spark_gives_it(spark, kind):
             for n, t in zip(names, types, strict=True)
         ]
     )
-    by_spark = [tuple(r) for r in rows.selectExpr(*key_sql(spec)).collect()]
+    by_spark = [tuple(r) for r in rows.selectExpr(*key_numbers_sql(spec)).collect()]
     assert list(zip(*[n.tolist() for n in key_numbers(keys)], strict=True)) == by_spark
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from frazil import results
 from frazil.cli import main
 from frazil.config import source_database
 from frazil.config.columns import TYPES, Column
@@ -18,12 +19,12 @@ from frazil.config.settings import resolve
 from frazil.config.source_database import Connection, SourceDatabaseError, engine_of, source_connection
 from frazil.config.spec import TableSpec, load_specs
 from frazil.flows import cdc, full_load, reconcile, setup, source_catalog
+from frazil.flows.follow_source import as_declared
 from frazil.flows.plan import plan
-from frazil.flows.source_catalog import DMS_TYPES, QUERIES, CatalogTable, as_declared, dms_type, read_catalog
+from frazil.flows.source_catalog import DMS_TYPES, QUERIES, CatalogTable, dms_type, read_catalog
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, jvm_schema, schema_evolution
 from frazil.lake.schema_evolution import SchemaError
-from frazil.report import runs
 from frazil.results import raise_if_failed
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
@@ -128,7 +129,7 @@ def test_init_reaches_the_address_of_every_engine(spark, bare, tmp_path, capsys,
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         bare.setenv("FRAZIL_SOURCE_URL", url.format(f"127.0.0.1:{free.getsockname()[1]}"))
-    assert main(["init", "--env", "new", "--source", "dms"]) == runs.EXIT_CODES["failed"]
+    assert main(["init", "--env", "new", "--source", "dms"]) == results.EXIT_CODES["failed"]
     told = capsys.readouterr().err
     assert re.search(says, told) and "ClassNotFound" not in told and "driver" not in told.lower()
 
@@ -245,7 +246,7 @@ def test_init_knows_a_streams_address_and_writes_no_password(spark, database, ca
         (root / "endpoints.json").write_text(json.dumps({"Endpoints": [source, {"EndpointType": "TARGET", **target}]}))
         assert (
             main(["init", "--env", env, "--endpoints", str(root / "endpoints.json"), "--tables", "shop.orders"])
-            == runs.OK
+            == results.OK
         )
         assert "stream_start" in capsys.readouterr().out
         opened = Workbook(resolve("setup", {"env": env}).settings, lambda text: None)
@@ -261,7 +262,7 @@ def test_init_writes_a_folder_with_which_the_workbook_runs_and_columns_follow_th
     (root / "params").mkdir()
     patch.setenv("FRAZIL_PARAMS", str(root / "params"))
     command = ["init", "--env", "made", "--endpoints", str(PARAMS / "shop.endpoint.json"), "--task", str(PARAMS / "shop.mappings.json"), "--source", "s3"]  # fmt: skip
-    assert main(command) == runs.OK
+    assert main(command) == results.OK
     told = capsys.readouterr()
     assert "next: frazil plan --env made" in told.out and postgres.password not in told.out + told.err
     assert postgres.password not in "".join(f.read_text() for f in (root / "params").rglob("*.*"))
@@ -271,9 +272,9 @@ def test_init_writes_a_folder_with_which_the_workbook_runs_and_columns_follow_th
         assert (spec.key, spec.names) == (ours[name].key, ours[name].names)
         assert [(c.dms_type, c.utc, c.nullable) for c in spec.columns] == [(c.dms_type, c.utc, c.nullable) for c in ours[name].columns]  # fmt: skip
         assert all(c.source_id for c in spec.columns)
-    assert main(command) == runs.WRONG and "exists already" in capsys.readouterr().err
+    assert main(command) == results.WRONG and "exists already" in capsys.readouterr().err
 
-    assert main(["init", "--env", "own", "--source", "s3", "--tables", "shop.%"]) == runs.OK
+    assert main(["init", "--env", "own", "--source", "s3", "--tables", "shop.%"]) == results.OK
     told = capsys.readouterr()
     assert "are for a new target and task of DMS" in told.out
     assert [line.split()[0] for line in told.err.splitlines()] == ["reading"], "the settings lose nothing"

@@ -13,6 +13,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 import reference
+from frazil import results
 from frazil.cli import main
 from frazil.config.jars import SDK_BUNDLES, needs_s3
 from frazil.config.settings import MaintenanceSettings, ParameterError, Settings
@@ -22,14 +23,14 @@ from frazil.dms import position, storage
 from frazil.dms.applied_files import AppliedFiles
 from frazil.dms.endpoint import DATE_DELIMITERS, SEQUENCES, DatePartition
 from frazil.dms.file_names import name_at, time_of_name
-from frazil.dms.listing import Begin, DmsObject, Recorded, SourceError, TableObjects, Watch, folders_beside, list_table
+from frazil.dms.listing import Begin, DmsObject, Recorded, TableObjects, Watch, folders_beside, list_table
 from frazil.dms.pending_changes import AppliedState, require_applicable
 from frazil.dms.position import POSITION
+from frazil.dms.source_errors import SourceError
 from frazil.dms.storage import StorageError
 from frazil.flows import cdc, maintenance
 from frazil.lake import pyiceberg_catalog
 from frazil.lake.tables import MADE
-from frazil.report import runs
 from frazil_demo.seaweed import Seaweed
 from helpers import FILE1, FILE2, FILE3, D, I, U, World, spec_of
 
@@ -545,10 +546,10 @@ def test_down_deletes_on_s3_what_it_listed_and_nothing_else(at_server, tmp_path,
     before = there()
     ours = {path for path in before if "/person/" in path}
     assert len(ours) > 4 and len(before - ours) > 4
-    assert main(["down", "--env", "demo"]) == runs.OK
+    assert main(["down", "--env", "demo"]) == results.OK
     told = capsys.readouterr().out.splitlines()
     assert ours == {line for line in told if line.startswith("s3://")}
     assert "table app.person" in told and "namespace app" not in told
     assert "not deleted: table app.visit: Frazil did not create it" in told
-    assert main(["down", "--env", "demo", "--yes"]) == runs.OK
+    assert main(["down", "--env", "demo", "--yes"]) == results.OK
     assert there() == before - ours and catalog.list_tables("app") == [("app", "visit")]

@@ -12,7 +12,7 @@ import pytest
 from fake_driver import SERVERS, FakeServer
 from frazil.cli.commands import main
 from frazil.config.settings import resolve
-from frazil.flows import served
+from frazil.flows import warehouse_lateness
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
 from frazil.warehouses import duckdb as family_duckdb
@@ -320,7 +320,7 @@ def late(tmp_path, monkeypatch):
 
 def found_late() -> list[str]:
     book = Workbook(resolve("operate", {"env": "wh"}).settings, lambda text: None)
-    return [": ".join(found) for found in served.late(book)]
+    return [": ".join(found) for found in warehouse_lateness.late(book)]
 
 
 def test_check_reports_a_table_that_is_late_by_more_commits_than_allowed_and_a_refresh_cures_it(late):
@@ -342,7 +342,7 @@ def test_check_reports_a_table_that_is_late_for_longer_than_allowed_from_the_fir
 ):
     late.commit("orders", 2)
     now = time.time
-    monkeypatch.setattr("frazil.flows.served.time.time", lambda: now() + 4000)
+    monkeypatch.setattr("frazil.flows.warehouse_refresh.time.time", lambda: now() + 4000)
     (line,) = found_late()
     assert "public.orders: warehouse duck is late by 1 commit and 66." in line
 
@@ -388,7 +388,7 @@ def test_check_reports_a_warehouse_that_was_never_looked_at_and_one_that_stopped
     assert found_late() == []
     now = time.time
     with monkeypatch.context() as later:
-        later.setattr("frazil.flows.served.time.time", lambda: now() + 100)
+        later.setattr("frazil.flows.warehouse_refresh.time.time", lambda: now() + 100)
         assert [line.split("; ")[-1].split(": frazil")[0] for line in found_late()] == [
             "last seen: it was never looked at"
         ] * 2

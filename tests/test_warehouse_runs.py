@@ -13,7 +13,7 @@ import yaml
 from fake_driver import SERVERS, FakeServer
 from frazil.cli.commands import main
 from frazil.config.settings import MaintenanceSettings, SetupSettings
-from frazil.flows import cdc, full_load, ledger, maintenance, served, setup
+from frazil.flows import cdc, full_load, ledger, maintenance, setup, warehouse_refresh
 from frazil.flows.plan import plan
 from frazil.lake import jvm_maintenance
 from frazil.warehouses import duckdb as engine
@@ -69,10 +69,14 @@ def test_each_commit_of_a_run_is_served_by_duckdb_and_one_in_trouble_is_recorded
     assert any("snow does not serve the newest state of public.t yet" in line for line in world.said), world.said
     seen = world.spark.table(world.book().ops("served")).orderBy("seen_at").collect()
     served = [r for r in seen if r.warehouse == "duck" and r.status == "served"]
-    assert served and all(r.snapshot_id == r.newest_id and r.metadata.endswith(".metadata.json") for r in served)
+    assert served and all(
+        r.snapshot_id == r.newest_id and r.metadata.endswith(".metadata.json") for r in warehouse_refresh
+    )
     commits = ledger.commits(world.book(env="w")).orderBy("committed_ms").collect()
     waits = [{n: ms - c.committed_ms for n, ms in c.served_ms.items()} for c in commits]
-    assert [set(w) for w in waits] == [{"duck"}] * 3, "each commit was served, also one that a newer state replaced"
+    assert [set(w) for w in waits] == [{"duck"}] * 3, (
+        "each commit was warehouse_refresh, also one that a newer state replaced"
+    )
     assert all(-50 < w["duck"] < 60_000 for w in waits)
     statuses = {r.status for r in seen if r.warehouse == "snow"}
     assert "unanswered" in statuses and "served" not in statuses
@@ -88,7 +92,7 @@ def test_maintenance_keeps_what_a_warehouse_still_serves_and_says_for_whom_and_s
 
     monkeypatch.setattr(jvm_maintenance, "LEAST_SNAPSHOTS", 1)
     with monkeypatch.context() as withheld:
-        withheld.setattr(served._Watch, "committed", lambda self, spec: None)
+        withheld.setattr(warehouse_refresh._Watch, "committed", lambda self, spec: None)
         for number in range(3):
             world.changes("t", U(number, "new"), D(40 + number), name=f"20240101-10000{number}000.csv")
             cdc.run(world.book(env="w"))

@@ -25,11 +25,12 @@ from frazil.config.settings import (
     MaintenanceSettings,
     SetupSettings,
 )
+from frazil.engine.latency_sketch import OF_FILES, QUANTILES
 from frazil.flows import cdc, full_load, ledger, maintenance, setup
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
 from frazil.lake.tables import create_namespaces
-from frazil.report.latency import OF_FILES, QUANTILES, Analysis
+from frazil.report.latency import Analysis
 from frazil.report.settings_advice import Model, Observed, Setting, fit, observed
 from frazil.results import raise_if_failed
 from frazil_demo import shop

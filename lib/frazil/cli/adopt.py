@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
+from frazil import results
 from frazil.config.settings import resolve
-from frazil.flows.setup import adopt
+from frazil.flows.adopt import adopt
 from frazil.flows.workbook import Workbook
-from frazil.report import runs
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -25,4 +25,4 @@ def main(options: argparse.Namespace) -> int:
     """Adopt the table and print where it continues."""
     book = Workbook(resolve("setup", {"env": options.env, "tables": [options.table]}).settings)
     print(adopt(book, options.table, options.position))
-    return runs.OK
+    return results.OK

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 
+from frazil import results
 from frazil.aws import deploy_stack
 from frazil.aws.cloud import Cloud, aws_errors_explained
 from frazil.aws.deployment_parameters import AwsError, Deployment
-from frazil.aws.watch import progress
+from frazil.aws.pipeline_status import progress
 from frazil.cli import aws_archives
 from frazil.config.settings import resolve
 from frazil.errors import FrazilError, many
-from frazil.report import runs
 from frazil.report.chart_style import span
 
 
@@ -38,7 +38,7 @@ def _check(deployment: Deployment, options: argparse.Namespace) -> int:
         if "no AWS credentials" not in e.problem:
             raise
         print("AWS was not asked: no credentials were found")
-        return runs.OK
+        return results.OK
     _require_all(cloud, deployment)
     deploy_stack.cluster_role(cloud, deployment)
     found = deploy_stack.definition_problems(cloud, deployment)
@@ -46,7 +46,7 @@ def _check(deployment: Deployment, options: argparse.Namespace) -> int:
         print(f"account {account} has the buckets and the DMS task, and accepts template and state machine")
     for problem in found:
         print(problem)
-    return runs.BREACH if found else runs.OK
+    return results.BREACH if found else results.OK
 
 
 def _require_all(cloud: Cloud, deployment: Deployment) -> None:
@@ -60,7 +60,7 @@ def _require_all(cloud: Cloud, deployment: Deployment) -> None:
 def _bundle(deployment: Deployment, options: argparse.Namespace) -> int:
     file = aws_archives.driver_archive(deployment, again=True)
     print(f"wrote {file}: {file.stat().st_size / 1e6:.0f} MB")
-    return runs.OK
+    return results.OK
 
 
 # --- up and down
@@ -83,12 +83,12 @@ def _up(deployment: Deployment, options: argparse.Namespace) -> int:
         print(f"turn on EventBridge for bucket {deployment.source.bucket}; its other notifications stay")
     if not name and events:
         print(f"{deployment.name} is up to date")
-        return runs.NOTHING
+        return results.NOTHING
     if not options.yes:
         if name:
             deploy_stack.drop_change_set(cloud, deployment, name)
         print(f"nothing is changed yet;\n  frazil aws up --env {deployment.settings.env} --yes does this")
-        return runs.OK
+        return results.OK
     aws_archives.send(cloud, archives)
     if name:
         deploy_stack.carry_out(cloud, deployment, name, lambda text: print(text, flush=True))
@@ -97,7 +97,7 @@ def _up(deployment: Deployment, options: argparse.Namespace) -> int:
     print(
         f"{deployment.name} is up;\n  frazil aws start --env {deployment.settings.env} starts it now, else the next hour"
     )
-    return runs.OK
+    return results.OK
 
 
 def _down(deployment: Deployment, options: argparse.Namespace) -> int:
@@ -117,7 +117,7 @@ def _down(deployment: Deployment, options: argparse.Namespace) -> int:
     print(f"not changed: bucket {deployment.source.bucket} sends its events to EventBridge, which costs nothing")
     if not options.yes:
         print(f"nothing is deleted yet;\n  frazil aws down --env {env} --yes deletes this")
-        return runs.OK if there or keys else runs.NOTHING
+        return results.OK if there or keys else results.NOTHING
     deploy_stack.stop(cloud, at_work)
     if there:
         if found.get("Application"):
@@ -127,7 +127,7 @@ def _down(deployment: Deployment, options: argparse.Namespace) -> int:
     if left := deploy_stack.left_over(cloud, env):
         raise AwsError(f"still there with the tag of {env}: {', '.join(left)}", "delete them in the console")
     print(f"nothing of {env} is left")
-    return runs.OK
+    return results.OK
 
 
 # --- start and status
@@ -139,11 +139,11 @@ def _start(deployment: Deployment, options: argparse.Namespace) -> int:
     pipeline = deploy_stack.outputs(cloud, deployment)["Pipeline"]
     if at_work := deploy_stack.running(cloud, pipeline):
         print(f"execution {at_work[0]['name']} is at work")
-        return runs.SKIPPED
+        return results.SKIPPED
     with aws_errors_explained("the pipeline"):
         started = cloud.client("stepfunctions").start_execution(stateMachineArn=pipeline, input="{}")
     print(f"started {started['executionArn'].rsplit(':', 1)[1]}")
-    return runs.OK
+    return results.OK
 
 
 def _status(deployment: Deployment, options: argparse.Namespace) -> int:
@@ -152,7 +152,7 @@ def _status(deployment: Deployment, options: argparse.Namespace) -> int:
     lines, healthy = progress(cloud, deployment)
     for line in [*lines, *_lag(deployment.settings.env)]:
         print(line)
-    return runs.OK if healthy else runs.BREACH
+    return results.OK if healthy else results.BREACH
 
 
 def _lag(env: str) -> list[str]:

@@ -8,11 +8,12 @@ import sys
 import time
 from typing import Any
 
+from frazil import results
 from frazil.cli import monitor
 from frazil.cli.hooks import call_hooks, end_trouble
 from frazil.config.settings import OperateSettings, resolve
 from frazil.errors import FrazilError, many
-from frazil.flows import lag, pending_work, quarantine_status, served
+from frazil.flows import lag, quarantine_counts, tables_without_spec, warehouse_lateness
 from frazil.flows.workbook import Workbook
 from frazil.report import runs
 from frazil.report.chart_style import span
@@ -25,7 +26,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print the breaches and call the hooks; return `runs.BREACH` if there are any."""
+    """Print the breaches and call the hooks; return `results.BREACH` if there are any."""
     operate: OperateSettings = resolve("operate", {"env": options.env}).settings
     found, tables = look(operate)
     paused = {r["table"]: r["paused"] for r in tables if r.get("paused")}
@@ -43,7 +44,7 @@ def main(options: argparse.Namespace) -> int:
         for table, why in paused.items():
             print(f"{table}: paused {why}")
     monitor.write_metrics(operate, lambda: (found, tables))
-    return runs.BREACH if found else runs.OK
+    return results.BREACH if found else results.OK
 
 
 def look(operate: OperateSettings) -> tuple[list[str], list[dict[str, Any]]]:
@@ -57,7 +58,10 @@ def look(operate: OperateSettings) -> tuple[list[str], list[dict[str, Any]]]:
     found = [
         *unread,
         *_late(book, rows, operate.max_lag_s),
-        *(_line(table, *pending_work.NO_SPEC.split(": ", 1)) for table in pending_work.without_spec(book)),
+        *(
+            _line(table, *tables_without_spec.NO_SPEC.split(": ", 1))
+            for table in tables_without_spec.without_spec(book)
+        ),
         *_not_served(book),
         *_quarantined(book),
         *_stale(book, operate),
@@ -79,7 +83,7 @@ def _late(book: Workbook, rows: list[dict[str, Any]], limit: float) -> list[str]
 
 def _not_served(book: Workbook) -> list[str]:
     try:
-        return [_line(*found) for found in served.late(book)]
+        return [_line(*found) for found in warehouse_lateness.late(book)]
     except FrazilError as e:
         return [_line("warehouses", e.problem, e.cure)]
 
@@ -91,11 +95,11 @@ def _line(name: str, problem: str, cure: str) -> str:
 
 
 def _quarantined(book: Workbook) -> list[str]:
-    records = quarantine_status.known_records(book.settings) or []  # without a catalog, the tables' line says so
-    waiting, lost = quarantine_status.waiting_of(book, records), quarantine_status.unreadable_of(book, records)
+    records = quarantine_counts.known_records(book.settings) or []  # without a catalog, the tables' line says so
+    waiting, lost = quarantine_counts.waiting_of(book, records), quarantine_counts.unreadable_of(book, records)
     rows, allowed = sum(waiting.values()) + len(lost), book.settings.max_quarantined
     parts = [f"{count:,} of {table}" for table, count in sorted(waiting.items())]
-    parts += [quarantine_status.many_unreadable(lost)] if lost else []
+    parts += [quarantine_counts.many_unreadable(lost)] if lost else []
     if rows <= allowed:
         return []
     return [f"quarantine: {many(rows, 'waiting row')} ({', '.join(parts)}), limit {allowed:,}"]
@@ -111,7 +115,7 @@ def _stale(book: Workbook, operate: OperateSettings) -> list[str]:
         r for r in runs.read(book.folder) if r["notebook"].endswith("cdc_merge") and r["outcome"] != "skipped"
     ]
     ended, lines = [r for r in of_changes if r["outcome"] != "running"], []
-    if ended and runs.is_bad(ended[0]["outcome"]):
+    if ended and results.is_bad(ended[0]["outcome"]):
         lines.append(f"last run: {ended[0]['outcome']}: {ended[0]['folder']}")
     if of_changes[:1] != ended[:1] and _lasts(of_changes[0], operate):
         return lines

@@ -12,16 +12,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from frazil import results
 from frazil.config.paths import without_scheme
 from frazil.config.settings import Settings, resolve
 from frazil.config.warehouses import declared
 from frazil.dms.position import POSITION
 from frazil.dms.storage import is_s3, location, remove, walk
 from frazil.errors import FrazilError, many
-from frazil.flows import quarantine_status
+from frazil.flows import quarantine_counts
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
-from frazil.lake.self_test import PREFIX
+from frazil.lake.row_delta_self_test import PREFIX
 from frazil.lake.tables import ADOPTED
 from frazil.report import runs
 from frazil.warehouses.apply import record_of
@@ -71,7 +72,7 @@ def main(options: argparse.Namespace) -> int:
             print(facts)
         else:
             _print(now, left, again)
-        return runs.OK if now.tables or now.folders else runs.NOTHING
+        return results.OK if now.tables or now.folders else results.NOTHING
     if not kept.exists():
         raise DownError("nothing was listed yet", f"run {again} first and read what it lists")
     if json.loads(kept.read_text(encoding="utf-8")) != asdict(now):
@@ -81,7 +82,7 @@ def main(options: argparse.Namespace) -> int:
     if not tables:
         runs.write_index(book.folder)
     print(facts if options.json else f"deleted {now}")
-    return runs.OK
+    return results.OK
 
 
 def _print(now: Listed, left: list[str], again: str) -> None:
@@ -127,7 +128,7 @@ def listed(book: Workbook) -> tuple[Listed, list[str]]:
 def one_table(book: Workbook) -> tuple[Listed, list[str]]:
     """List the table of the book's single spec with its files; also return what is not deleted."""
     tables, files, left, _ = _tables(book, {})
-    rows = quarantine_status.waiting_of(book, quarantine_status.known_records(book.settings) or [])
+    rows = quarantine_counts.waiting_of(book, quarantine_counts.known_records(book.settings) or [])
     if tables and (waiting := sum(rows.get(s, 0) for s in book.specs)):
         left.append(
             f"{many(waiting, 'row')} waiting in the quarantine: 02_cdc_merge with quarantine=discard discards them"
@@ -189,7 +190,7 @@ def _foreign_to(book: Workbook, table: Table, column: str | None) -> str:
     ours |= {None} if book.stream else set()  # messages that name no table
     others = pyiceberg_catalog.tells_of(table, column) - ours
     return (
-        f"it also has rows about {', '.join(sorted(o or quarantine_status.NO_TABLE for o in others)[:3])}"
+        f"it also has rows about {', '.join(sorted(o or quarantine_counts.NO_TABLE for o in others)[:3])}"
         if others
         else ""
     )

@@ -13,9 +13,10 @@ from typing import Any
 
 import yaml
 
+from frazil import results
 from frazil.cli import schema
-from frazil.cli.init_files import FromFiles, Target, annotated, from_files
-from frazil.cli.init_files import add as add_from_files
+from frazil.cli.init_from_files import FromFiles, Target, annotated, from_files
+from frazil.cli.init_from_files import add as add_from_files
 from frazil.config.environment_file import find_params
 from frazil.config.jars import PACKAGES
 from frazil.config.settings import ParameterError, Settings
@@ -27,7 +28,6 @@ from frazil.dms.endpoint import endpoint_from
 from frazil.dms.mappings import Mappings, read_mappings
 from frazil.dms.settings_lint import LOSS, lint
 from frazil.flows.source_catalog import CatalogTable, read_catalog
-from frazil.report import runs
 
 NEW_TARGET: dict[str, Any] = {"S3Settings": {
     "DataFormat": "csv", "Rfc4180": True, "CsvNullValue": "__DMS_NULL__", "AddColumnName": True, "IncludeOpForFullLoad": True,
@@ -54,7 +54,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Write the files, but overwrite none, and print harmful settings; return `runs.OK`."""
+    """Write the files, but overwrite none, and print harmful settings; return `results.OK`."""
     params = _params()
     if options.from_files:
         return _from_files(options, params)
@@ -67,7 +67,7 @@ def main(options: argparse.Namespace) -> int:
     _write(files, params)
     _say(target, mappings, specs, notes)
     _say_what_is_next(options, target, params)
-    return runs.OK
+    return results.OK
 
 
 def _from_files(options: argparse.Namespace, params: Path) -> int:
@@ -85,7 +85,7 @@ def _from_files(options: argparse.Namespace, params: Path) -> int:
         f"every guess is a comment in {params / options.env}.yml and {params / options.env}/*.yml: confirm or correct it"
     )
     print(f"next: frazil plan --env {options.env}")
-    return runs.OK
+    return results.OK
 
 
 def _files(env: str, target: Target, task: str, specs: dict[str, str], remarks: Sequence[str] = ()) -> dict[str, str]:

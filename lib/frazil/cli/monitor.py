@@ -19,7 +19,7 @@ from frazil.config.settings import CdcMergeSettings, FullLoadSettings, OperateSe
 from frazil.config.spec import TableSpec
 from frazil.dms.storage import location
 from frazil.errors import FrazilError, safe
-from frazil.flows import quarantine_status
+from frazil.flows import quarantine_counts
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
 from frazil.report import lineage, metrics, runs
@@ -78,9 +78,9 @@ def _lake(operate: OperateSettings) -> tuple[dict[str, dict[str, int]], dict[str
         with suppress(FrazilError):  # `frazil check` reports it
             sizes[spec.source] = pyiceberg_catalog.sizes(pyiceberg_catalog.get_table(catalog, spec.target))
     records = pyiceberg_catalog.records(pyiceberg_catalog.ops_table(operate, "quarantine"))
-    waiting = dict.fromkeys(book.specs, 0) | quarantine_status.waiting_of(book, records)
-    lost = len(quarantine_status.unreadable_of(book, records))
-    return sizes, waiting | ({quarantine_status.NO_TABLE: lost} if lost else {})
+    waiting = dict.fromkeys(book.specs, 0) | quarantine_counts.waiting_of(book, records)
+    lost = len(quarantine_counts.unreadable_of(book, records))
+    return sizes, waiting | ({quarantine_counts.NO_TABLE: lost} if lost else {})
 
 
 # --- OpenLineage

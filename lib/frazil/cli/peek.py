@@ -10,17 +10,17 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from frazil import results
 from frazil.cli.terminal import MOST_REMARKS, cut, remarks, safe_lines
 from frazil.config.settings import ParameterError
 from frazil.dms.aws_json import read_endpoint_document
 from frazil.dms.file_names import time_of_name
+from frazil.dms.files_against_settings import ANY_NAME, Evidence
 from frazil.dms.found_files import Found, find
 from frazil.dms.guesses import KEYS, NULLS, NUMBERS, GuessedTable, Guesses, guess
 from frazil.dms.listing import TableObjects
 from frazil.dms.mappings import read_mappings
-from frazil.dms.settings_check import ANY_NAME, Evidence
 from frazil.errors import many, safe
-from frazil.report import runs
 from frazil.report.chart_style import span
 from frazil.report.notebook_output import Grid
 
@@ -44,7 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print what is there and what is missing; return `runs.NOTHING` if DMS wrote nothing there."""
+    """Print what is there and what is missing; return `results.NOTHING` if DMS wrote nothing there."""
     if options.path.startswith("kinesis://"):
         raise ParameterError(
             "peek reads folders and Kafka topics, no Kinesis stream", "frazil plan shows what is pending"
@@ -64,7 +64,7 @@ def main(options: argparse.Namespace) -> int:
         report = lines(found, guessed, time.monotonic() - began, options.path)
     for line in report:
         print(line)
-    return runs.OK if found.tables else runs.NOTHING
+    return results.OK if found.tables else results.NOTHING
 
 
 def lines(found: Found, guessed: Guesses, seconds: float, path: str) -> Iterator[str]:

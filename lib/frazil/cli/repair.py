@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+from frazil import results
 from frazil.config.settings import resolve
 from frazil.flows.workbook import Workbook
 from frazil.lake.clocks import retime
 from frazil.lake.other_writers import restore_columns
-from frazil.report import runs
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -30,4 +30,4 @@ def main(options: argparse.Namespace) -> int:
         ]
     done = [line for name in names for mend in (restore_columns, retime) if (line := mend(book.spark, name))]
     print("\n".join(done) or "nothing to repair")
-    return runs.OK
+    return results.OK

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, get_type_hints
 
 import yaml
 
+from frazil import results
 from frazil.cli import check, monitor
 from frazil.cli.hooks import call_hooks
 from frazil.cli.notebook_process import Task
@@ -34,7 +35,7 @@ from frazil.config.settings import NOTEBOOKS, CdcMergeSettings, OperateSettings,
 from frazil.config.yaml_files import yaml_fault
 from frazil.dms.stream_source import UnreachableError
 from frazil.errors import FrazilError, many, nearest
-from frazil.flows import lag, pending_work, quarantine_status
+from frazil.flows import lag, pending_work, quarantine_counts
 from frazil.flows.workbook import Workbook
 from frazil.report import runs
 from frazil.report.notebook_output import read_record
@@ -86,8 +87,8 @@ def main(options: argparse.Namespace) -> int:
             facts = {"outcome": "failed", "cause": f"{type(e).__name__}: {e}"}
         _ended(operate, run, facts)
     monitor.write_metrics(operate, lambda: check.look(operate))
-    code = runs.EXIT_CODES[run.facts["outcome"]]
-    return runs.OK if options.idle_ok and code >= runs.NOTHING else code
+    code = results.EXIT_CODES[run.facts["outcome"]]
+    return results.OK if options.idle_ok and code >= results.NOTHING else code
 
 
 def _outcome(options: argparse.Namespace, book: Workbook, run: RunFolder, task: Task) -> dict[str, Any]:
@@ -103,11 +104,11 @@ def _outcome(options: argparse.Namespace, book: Workbook, run: RunFolder, task: 
             with _followed(options.follow) as follow:
                 facts = _papermill(replace(task, follow=follow), run, options.timeout, lock)
             facts["unreadable"] = (
-                quarantine_status.newly_unreadable(book, began) if settings.on_unreadable == "quarantine" else ""
+                quarantine_counts.newly_unreadable(book, began) if settings.on_unreadable == "quarantine" else ""
             )
             facts["worst_lag_s"] = lag.worst_latency(settings, began) if facts.get("rows") else None
         if facts["outcome"] == "nothing to do":
-            facts["waiting"] = quarantine_status.waiting_in_words(book)
+            facts["waiting"] = quarantine_counts.waiting_in_words(book)
     return facts
 
 
@@ -116,7 +117,7 @@ def _without_spark(book: Workbook) -> dict[str, Any] | None:
     try:
         still = pending_work.nothing_pending(book)
     except UnreachableError as e:
-        return {"outcome": runs.outcome_of(None, type(e).__name__), "cause": str(e)}
+        return {"outcome": results.outcome_of(None, type(e).__name__), "cause": str(e)}
     return {"outcome": "nothing to do", "tables": still} if still else None
 
 
@@ -127,7 +128,7 @@ def _refused(operate: OperateSettings, options: argparse.Namespace, error: Frazi
     with suppress(FrazilError):
         name = find_notebook(options.notebook, operate)[0].stem
     run = RunFolder(open_runs(operate), name, env=operate.env, parameters=given)
-    outcome = runs.outcome_of(None, type(error).__name__)
+    outcome = results.outcome_of(None, type(error).__name__)
     run.end(outcome=outcome, cause=str(error))
     _alarm(operate, run)
 
@@ -143,7 +144,7 @@ def _ended(operate: OperateSettings, run: RunFolder, facts: dict[str, Any]) -> N
     line += f"; {again}" if (again := runs.restored(tables)) else ""
     line += f"; {lost}, quarantined" if (lost := facts.get("unreadable")) else ""
     line += f"; waiting in the quarantine: {wait}" if (wait := facts.get("waiting")) else ""
-    bad = run.trouble or runs.is_bad(facts["outcome"])
+    bad = run.trouble or results.is_bad(facts["outcome"])
     print(f"{line}\n{run.where_stored()}", file=sys.stderr if bad else sys.stdout)
     if bad:
         _alarm(operate, run)
@@ -226,8 +227,8 @@ def _papermill(task: Task, run: RunFolder, timeout: float | None, lock) -> dict[
     if child.returncode and not error:
         error, cause = "DeadKernelError", "stopped" if stopped else f"the notebook did not end, see {log}"
     facts: dict[str, Any] = {
-        "outcome": runs.outcome_of(record, error),
-        "cause": "\n".join(filter(None, (cause, runs.why(record)))),
+        "outcome": results.outcome_of(record, error),
+        "cause": "\n".join(filter(None, (cause, results.why(record)))),
     }
     tables = (record or {}).get("tables", {})
     return {**facts, "tables": tables, "rows": runs.applied_rows(tables)}

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 
+from frazil import results
 from frazil.config.private_files import open_runs
 from frazil.config.settings import resolve
 from frazil.config.timestamps import clock
@@ -20,7 +21,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print the runs, the newest first, and write their page again; return `runs.NOTHING` if there are none."""
+    """Print the runs, the newest first, and write their page again; return `results.NOTHING` if there are none."""
     folder = open_runs(resolve("operate", {"env": options.env}).settings)
     found = runs.read(folder)[: options.last]
     with contextlib.suppress(OSError):  # who may only read sees them all the same
@@ -30,4 +31,4 @@ def main(options: argparse.Namespace) -> int:
     else:
         shown = [{"rows": None, **r, "began": clock(r["began"] * 1000)[:19], "s": r.get("seconds")} for r in found]
         print(Grid(shown, "began", "notebook", "outcome", "s", "rows"))
-    return runs.OK if found else runs.NOTHING
+    return results.OK if found else results.NOTHING

@@ -6,9 +6,9 @@ import argparse
 import json
 from pathlib import Path
 
+from frazil import results
 from frazil.config.environment_file import find_params
 from frazil.config.settings import SECTIONS
-from frazil.report import runs
 
 DOCUMENTS = ("spec", "environment", "endpoint")
 HEAD = "# yaml-language-server: $schema={place}schema/{document}.json\n"
@@ -26,12 +26,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print one schema, or write all; return `runs.OK`."""
+    """Print one schema, or write all; return `results.OK`."""
     if options.document:
         print(text(options.document), end="")
     else:
         write(find_params())
-    return runs.OK
+    return results.OK
 
 
 def write(params: Path) -> None:

@@ -6,6 +6,7 @@ import argparse
 import json
 import shlex
 
+from frazil import results
 from frazil.cli import down, run
 from frazil.config.settings import resolve
 from frazil.errors import many
@@ -13,7 +14,6 @@ from frazil.flows.plan import plan
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, table_pause
 from frazil.lake.tables import TableError
-from frazil.report import runs
 
 ACTIONS = {
     "pause": "apply nothing to the table until it is resumed; its rows stay readable, and nothing is lost",
@@ -51,13 +51,13 @@ def _pause(options: argparse.Namespace) -> int:
     since = table_pause.pause(_table(options), options.why)
     print(f"{options.table}: paused {since}")
     print("a batch in progress is still committed; keep DMS's files, and a stream's messages, until it is resumed")
-    return runs.OK
+    return results.OK
 
 
 def _resume(options: argparse.Namespace) -> int:
     before = table_pause.resume(_table(options))
     print(f"{options.table}: was paused {before}; the next run continues" if before else "it is not paused")
-    return runs.OK if before else runs.NOTHING
+    return results.OK if before else results.NOTHING
 
 
 def _reload(options: argparse.Namespace) -> int:
@@ -77,10 +77,10 @@ def _reload(options: argparse.Namespace) -> int:
             f"the new load replaces all rows, in one commit: {many(row['load'], 'file') if row.get('load') else 'its files'}, {row.get('mb', 0):g} MB"
         )
         print(f"  frazil table reload {shlex.quote(options.table)} --env {options.env} --yes")
-        return runs.OK
+        return results.OK
     print("DMS has written no new load of it; this has DMS do so:")
     print(f"  {_dms_command(options)}")
-    return runs.NOTHING
+    return results.NOTHING
 
 
 def _dms_command(options: argparse.Namespace) -> str:

@@ -11,7 +11,7 @@ from frazil.config.settings import resolve
 from frazil.flows.interrupts import stop_requests
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
-from frazil.report.runs import OK
+from frazil.results import OK
 
 
 def add(parser: argparse.ArgumentParser) -> None:

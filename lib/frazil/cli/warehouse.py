@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
+from frazil import results
 from frazil.config.settings import ParameterError, resolve
 from frazil.config.warehouses import Warehouse, declared
 from frazil.errors import FrazilError, nearest
 from frazil.flows import warehouses
 from frazil.flows.workbook import Workbook
-from frazil.report import runs
 from frazil.warehouses.apply import apply, record_of, shown, undo
 from frazil.warehouses.connect import connected
 from frazil.warehouses.family import LakeTable, Made, family
@@ -38,14 +38,14 @@ def _attempt(book: Workbook, w: Warehouse, options: argparse.Namespace) -> int:
         return _carry_out(book, w, options)
     except FrazilError as e:
         print(f"{type(e).__name__}: {e}", file=sys.stderr)
-        return runs.FAILED
+        return results.FAILED
 
 
 def _carry_out(book: Workbook, w: Warehouse, options: argparse.Namespace) -> int:
     action = options.action
     if action != "show" and not family(w).DRIVER:
         print(f"{w.name}: {w.entries.engine} is a library: nothing to {action}")
-        return runs.OK
+        return results.OK
     if action == "undo":  # the lake may be gone by then
         return _undo(book, w, options.table)
     tables = warehouses.tables_of(book, w)
@@ -55,10 +55,10 @@ def _carry_out(book: Workbook, w: Warehouse, options: argparse.Namespace) -> int
     elif action == "apply":
         with closing(connected(w)) as connection:
             apply(w, tables, connection, record_of(w, book.folder), _told_by(w))
-        return runs.OK if has_all else runs.FAILED
+        return results.OK if has_all else results.FAILED
     elif not _all_served(book, w, tables, action == "refresh") or not has_all:
-        return runs.BREACH
-    return runs.OK
+        return results.BREACH
+    return results.OK
 
 
 def _all_served(book: Workbook, w: Warehouse, tables: Sequence[LakeTable], refresh: bool) -> bool:
@@ -74,7 +74,7 @@ def _undo(book: Workbook, w: Warehouse, only: Sequence[str]) -> int:
     for table in sorted(set(only) - record.tables):
         print(f"{w.name}: nothing was made for {table}")
     with closing(connected(w)) as connection:
-        return runs.OK if undo(w, connection, record, _told_by(w), only) else runs.FAILED
+        return results.OK if undo(w, connection, record, _told_by(w), only) else results.FAILED
 
 
 def _told_by(w: Warehouse) -> Callable[[Made, str], None]:

@@ -1,4 +1,4 @@
-"""Starts or joins Spark's JVM: its options, its output, and the priority of its run.
+"""Starts or joins Spark's JVM: its options and its output.
 
 Options go through files that only this user can read: every local user can read a command line.
 """
@@ -151,36 +151,3 @@ def session_there(conf: Callable[[str], dict[str, str]]) -> SparkSession:
         if key.startswith("spark.sql.") and not submitted.contains(key):
             builder = builder.config(key, value)
     return builder.getOrCreate()
-
-
-@contextmanager
-def lowered(nice: int, say: Callable[[str], None] = print) -> Iterator[None]:
-    """After the block has ended well, lower the priority of this process and of those that it started in the block.
-
-    Python and Spark start at the usual priority: otherwise the start would take minutes on a busy machine. A kernel
-    leads a session, and Linux first shares the CPU among sessions (autogroups). A process's `nice` counts only within
-    its own session.
-    """
-    before = set(_children())
-    yield
-    if not nice:
-        return
-    started = [pid for pid in _children() if pid not in before]
-    for thread in [t for pid in (os.getpid(), *started) for t in _threads(pid)]:
-        with suppress(OSError):  # it has ended since
-            os.setpriority(os.PRIO_PROCESS, thread, max(nice, os.getpriority(os.PRIO_PROCESS, thread)))
-    if os.getsid(0) == os.getpid():
-        with suppress(OSError):  # another system, or without autogroups
-            Path("/proc/self/autogroup").write_text(str(nice))
-    say(f"runs at lower priority (nice = {nice}), so that ingestion comes first")
-
-
-def _children() -> Iterator[int]:
-    for file in Path("/proc/self/task").glob("*/children"):
-        with suppress(OSError):
-            yield from map(int, file.read_text().split())
-
-
-def _threads(pid: int) -> list[int]:
-    """Return a process's threads: each has its own priority, and the threads that it starts inherit it."""
-    return [int(task.name) for task in Path(f"/proc/{pid}/task").glob("*")] or [pid]

@@ -9,16 +9,16 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from frazil.config import jars, jvm_start, private_files, redaction
 from frazil.config.cell_parameters import shell
-from frazil.config.jvm_start import jvm_output_to, lowered
+from frazil.config.jvm_start import jvm_output_to
 from frazil.config.paths import file_location
+from frazil.config.priority import lowered
 from frazil.config.settings import Settings
 from frazil.config.sql import identifier
 from frazil.errors import FrazilError
@@ -265,27 +265,6 @@ def _started(start: Callable[[], SparkSession], log: str) -> SparkSession:
         cure = "install the package" if isinstance(e, ImportError) else "is Java 17 on the PATH?"
         why = why or str(e).strip().splitlines() or [type(e).__name__]
         raise SessionError(f"Spark did not start: {why[0]}", f"{cure} See {log}") from e
-
-
-def job_properties(spark: SparkSession) -> dict[str, str | None]:
-    """Return what a thread's Spark jobs are named and cancelled by; another thread can set it for its own ones."""
-    names = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
-    return {name: spark.sparkContext.getLocalProperty(name) for name in names}
-
-
-@contextmanager
-def low_priority(spark: SparkSession) -> Iterator[None]:
-    """Let the Spark jobs of this block and thread use only cores that ingestion leaves free.
-
-    Without that pool in the session, nothing changes.
-    """
-    context, pool = spark.sparkContext, "spark.scheduler.pool"
-    before = context.getLocalProperty(pool)
-    context.setLocalProperty(pool, "maintenance")
-    try:
-        yield
-    finally:
-        context.setLocalProperty(pool, before)
 
 
 def _end_interrupted(result) -> None:

@@ -47,7 +47,7 @@ METADATA = {
 
 
 class _Number(str):
-    """The text of a number: what tells it from a text inside of another value."""
+    """The text of a number, so that it differs from a text inside of another value."""
 
     __slots__ = ()
 

@@ -1,23 +1,16 @@
-"""Reads the JSON documents that describe a DMS task: bare settings, or the output of the AWS CLI.
-
-The names of settings are in the spelling of AWS's API; DMS accepts any case.
-"""
+"""Reads the JSON documents that describe a DMS task: bare settings, or the output of the AWS CLI."""
 
 from __future__ import annotations
 
-import difflib
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from frazil.errors import FrazilError, nearest
-
-
-class EndpointError(FrazilError):
-    """Endpoint settings or table mappings are missing, unreadable, unsupported, or contradict the files."""
+from frazil.dms.setting_names import ENDPOINT_NAMES, OWN_NAMES, S3_NAMES, STREAM_NAMES, known_names
+from frazil.dms.source_errors import EndpointError
+from frazil.errors import nearest
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
@@ -41,32 +34,9 @@ def the_only(found: list[dict], names: str, path: Path, what: str, cure: str) ->
     raise EndpointError(f"{path}: {len(found) or 'no'} {what}s ({listed}), but exactly one is needed", cure)
 
 
-def _names(
-    given: Iterable[tuple[str, Any]] | Mapping[str, Any], known: Sequence[str], where: str
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return settings under their known names, whatever their case, and the unknown names, which stay as they are.
-
-    Raise EndpointError for a misspelt name, and for one with two values.
-    """
-    right = {name.lower(): name for name in known}
-    settings, unknown = {}, []
-    for name, value in given.items() if isinstance(given, Mapping) else given:
-        found = right.get(name.lower())
-        if found is None:
-            if near := _nearest(name, right):
-                raise EndpointError(f"{where}: unknown setting '{name}'", f"write {near}")
-            unknown.append(name)
-        if found in settings and settings[found] != value:
-            raise EndpointError(
-                f"{where}: {found} occurs twice, with different values", "keep the value that the task has"
-            )
-        settings[found or name] = value
-    return settings, tuple(unknown)
-
-
 def _endpoint(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return a document with its top-level names in the spelling of the API."""
-    return _names(raw, (*ENDPOINT_NAMES, *S3_NAMES, *STREAM_NAMES), str(path))[0]
+    return known_names(raw, (*ENDPOINT_NAMES, *S3_NAMES, *STREAM_NAMES), str(path))[0]
 
 
 def read_endpoint_document(path: Path) -> dict[str, Any]:
@@ -94,10 +64,10 @@ def read_endpoint_document(path: Path) -> dict[str, Any]:
                 "give the output of aws dms describe-endpoints",
             )
         raw = {"S3Settings": {k: v for k, v in raw.items() if k not in ENDPOINT_NAMES}}
-    attributes, unknown_attributes = _names(
+    attributes, unknown_attributes = known_names(
         _attributes(raw.get("ExtraConnectionAttributes") or ""), S3_NAMES, f"{path}: ExtraConnectionAttributes"
     )
-    settings, unknown = _names(raw.get("S3Settings") or {}, S3_NAMES, f"{path}: S3Settings")
+    settings, unknown = known_names(raw.get("S3Settings") or {}, S3_NAMES, f"{path}: S3Settings")
     twice = sorted(n for n in attributes.keys() & settings.keys() if _plain(attributes[n]) != _plain(settings[n]))
     own_names = {name.lower(): name for name in OWN_NAMES}
     own = {own_names.get(n.lower(), n): value for n, value in (raw.get("FrazilSettings") or extra or {}).items()}
@@ -119,11 +89,11 @@ def stream_settings(path: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
     raw, where = _endpoint(read_json(path, "endpoint settings"), path), str(path)
     targets = [t for t in _endpoints(raw, path) if _STREAM_TARGETS & t.keys()]
     if not targets and "Endpoints" not in raw:
-        return _names({k: v for k, v in raw.items() if k not in ENDPOINT_NAMES}, STREAM_NAMES, where)
+        return known_names({k: v for k, v in raw.items() if k not in ENDPOINT_NAMES}, STREAM_NAMES, where)
     cure = "print one: aws dms describe-endpoints --filters Name=endpoint-id,Values=<the stream's>"
     target = the_only(targets, "EndpointIdentifier", path, "stream target", cure)
     (name, *_) = _STREAM_TARGETS & target.keys()
-    return _names(target[name] or {}, STREAM_NAMES, f"{where}: {name}")
+    return known_names(target[name] or {}, STREAM_NAMES, f"{where}: {name}")
 
 
 _STREAM_TARGETS = {"KafkaSettings", "KinesisSettings"}
@@ -252,39 +222,3 @@ def statistics_by_table(entries: Iterable[dict[str, Any]]) -> dict[str, TableSta
         )
         for e in entries
     }
-
-
-S3_NAMES = (
-    "AddColumnName", "AddTrailingPaddingCharacter", "BucketFolder", "BucketName", "CannedAclForObjects", "CdcInsertsAndUpdates",
-    "CdcInsertsOnly", "CdcMaxBatchInterval", "CdcMinFileSize", "CdcPath", "CompressionType", "CsvDelimiter", "CsvNoSupValue",
-    "CsvNullValue", "CsvRowDelimiter", "DataFormat", "DataPageSize", "DatePartitionDelimiter", "DatePartitionEnabled",
-    "DatePartitionSequence", "DatePartitionTimezone", "DictPageSizeLimit", "EnableStatistics", "EncodingType", "EncryptionMode",
-    "ExpectedBucketOwner", "ExternalTableDefinition", "GlueCatalogGeneration", "IgnoreHeaderRows", "IncludeOpForFullLoad",
-    "MaxFileSize", "ParquetTimestampInMillisecond", "ParquetVersion", "PreserveTransactions", "Rfc4180", "RowGroupLength",
-    "ServerSideEncryptionKmsKeyId", "ServiceAccessRoleArn", "TimestampColumnName", "UseCsvNoSupValue",
-    "UseTaskStartTimeForFullLoadTimestamp",
-)  # fmt: skip
-STREAM_NAMES = (
-    "Broker", "IncludeControlDetails", "IncludeNullAndEmpty", "IncludePartitionValue", "IncludeTableAlterOperations",
-    "IncludeTransactionDetails", "MessageFormat", "MessageMaxBytes", "NoHexPrefix", "PartitionIncludeSchemaTable",
-    "SaslMechanism", "SaslPassword", "SaslUsername", "SecurityProtocol", "ServiceAccessRoleArn", "SslCaCertificateArn",
-    "SslClientCertificateArn", "SslClientKeyArn", "SslClientKeyPassword", "SslEndpointIdentificationAlgorithm", "StreamArn",
-    "Topic", "UseLargeIntegerValue",
-)  # fmt: skip
-"""Settings of Kafka and Kinesis targets."""
-OWN_NAMES = ("OpColumnName", "OpValues", "CdcHasOp")
-"""Entries of `FrazilSettings`: DMS does not have these settings."""
-ENDPOINT_NAMES = (
-    "$schema", "CertificateArn", "DatabaseName", "Endpoint", "EndpointArn", "EndpointIdentifier", "EndpointType", "Endpoints",
-    "EngineDisplayName", "EngineName", "ExternalId", "ExtraConnectionAttributes", "FrazilSettings", "IsReadOnly",
-    "KafkaSettings", "KinesisSettings", "KmsKeyId", "Marker", "Password", "Port", "ReplicationTasks", "ResourceIdentifier",
-    "S3Settings", "ServerName", "SslMode", "Status", "TableStatistics", "Tags", "Username", "rules",
-)  # fmt: skip
-"""Keys of the documents with such settings."""
-
-
-def _nearest(name: str, right: Mapping[str, str]) -> str:
-    """Return the known name that a misspelt one most likely means, with at most a few other letters; empty if none."""
-    letters = re.sub(r"[^a-z0-9]", "", name.lower())
-    near = difflib.get_close_matches(letters, right, n=1, cutoff=0.85)
-    return right[near[0]] if near else ""

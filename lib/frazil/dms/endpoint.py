@@ -11,9 +11,10 @@ from zoneinfo import ZoneInfo
 
 from frazil.config.spec import TableSpec
 from frazil.core.csv import Dialect
-from frazil.dms.aws_json import EndpointError, read_endpoint_document
+from frazil.dms.aws_json import read_endpoint_document
 from frazil.dms.file_names import time_of_name
 from frazil.dms.mappings import Mappings
+from frazil.dms.source_errors import EndpointError
 
 if TYPE_CHECKING:
     from frazil.dms.endpoint_model import S3Settings

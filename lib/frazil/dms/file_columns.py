@@ -32,8 +32,9 @@ from frazil.dms.file_layout import (
     shared_layout,
     stated_layout,
 )
-from frazil.dms.listing import DmsObject, SourceError
+from frazil.dms.listing import DmsObject
 from frazil.dms.mappings import Mappings
+from frazil.dms.source_errors import SourceError
 from frazil.dms.storage import each_of, is_s3, random_access, read_tail, text_head
 from frazil.errors import LOAD_AGAIN
 

@@ -11,8 +11,9 @@ from frazil.config.spec import Column, TableSpec
 from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS, UNKNOWN, FieldNames, field_roles, fields_by_role
 from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_names import CHANGES, time_of_name
-from frazil.dms.listing import DmsObject, SourceError
+from frazil.dms.listing import DmsObject
 from frazil.dms.mappings import SEQUENCE, is_expression
+from frazil.dms.source_errors import SourceError
 from frazil.errors import nearest
 
 LOAD_PHASE, CHANGE_PHASE = 0, 1

@@ -17,8 +17,8 @@ from frazil.dms.file_columns import first_and_last, first_rows, footer, metadata
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.file_names import LOAD, is_data, states_a_time
 from frazil.dms.file_order import in_order
+from frazil.dms.files_against_settings import FIELD_DELIMITERS, read_rows, unpacked
 from frazil.dms.listing import CONTROL, DmsObject, TableObjects, classified
-from frazil.dms.settings_check import FIELD_DELIMITERS, read_rows, unpacked
 from frazil.dms.storage import PAGE, decoded, each_of, is_s3, location, walk
 from frazil.errors import FrazilError
 

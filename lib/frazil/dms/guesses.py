@@ -19,9 +19,9 @@ from frazil.core.types import type_texts
 from frazil.dms.endpoint import SourceTable, endpoint_from
 from frazil.dms.file_columns import footer, written_type
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
+from frazil.dms.files_against_settings import NULL_WORDS, NUMBER, SEQUENCE_DIGITS, TIME, Evidence, evidence
 from frazil.dms.found_files import Found, Sample
 from frazil.dms.mappings import Mappings
-from frazil.dms.settings_check import NULL_WORDS, NUMBER, SEQUENCE_DIGITS, TIME, Evidence, evidence
 from frazil.dms.storage import each_of, is_s3
 from frazil.errors import FrazilError
 

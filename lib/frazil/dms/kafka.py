@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from frazil.dms.stream_retention import RELOAD, Retention
 from frazil.dms.stream_source import (
-    RELOAD,
     ExpiredError,
     MessagePlace,
     Offsets,
-    Retention,
     StreamError,
     StreamRead,
     UnreachableError,

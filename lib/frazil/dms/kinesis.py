@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.spark_session import missing_python, without_python
 from frazil.config.sql import literal
+from frazil.dms.stream_retention import RELOAD, Retention
 from frazil.dms.stream_source import (
     ARRIVED,
-    RELOAD,
     ExpiredError,
     MessagePlace,
     Offsets,
-    Retention,
     StreamError,
     StreamRead,
     UnreachableError,

@@ -19,8 +19,9 @@ from frazil.config.spec import TableSpec
 from frazil.dms.endpoint import DatePartition
 from frazil.dms.file_names import CHANGES, LOAD, is_data, is_shared, name_at, states_a_time, time_of_name
 from frazil.dms.file_order import in_order
+from frazil.dms.source_errors import SourceError
 from frazil.dms.storage import DmsObject, ListingFilter, is_s3, location, walk
-from frazil.errors import FrazilError, nearest
+from frazil.errors import nearest
 
 BACK = (2, 8, 32)
 """How many date partitions before the last applied file's time to list; larger numbers follow until the file is found.
@@ -123,10 +124,6 @@ def _is_control(path: str) -> bool:
 TABLE_WITHOUT_SPEC = "a table without a spec"
 PART = 900
 """Number of recorded files in one part of a listing: one page of S3, with room for new files."""
-
-
-class SourceError(FrazilError):
-    """The source folder or its files do not match the settings or specs."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from frazil.config.columns import LOBS, SpecError
 from frazil.config.spec import TableSpec
-from frazil.dms.aws_json import EndpointError, read_rules
+from frazil.dms.aws_json import read_rules
+from frazil.dms.source_errors import EndpointError
 from frazil.errors import nearest
 
 if TYPE_CHECKING:

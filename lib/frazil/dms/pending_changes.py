@@ -8,21 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from frazil.config.sql import literal
 from frazil.dms.applied_files import AppliedFile, AppliedFiles, is_same, key_of
+from frazil.dms.changed_load import discarded, is_other_load, require_there
 from frazil.dms.file_names import digits_of, latest_possible
 from frazil.dms.file_order import FilePlace
 from frazil.dms.late_files import is_late, refuse_late
 from frazil.dms.listing import DmsObject, TableObjects
-from frazil.dms.position import (
-    POSITION,
-    REPLAY,
-    SHOWN,
-    Position,
-    PositionError,
-    discarded,
-    is_other_load,
-    named,
-    require_there,
-)
+from frazil.dms.position import POSITION, REPLAY, SHOWN, Position, PositionError, named
 from frazil.errors import many
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import timedelta
 from typing import Any
 
-from frazil.dms.applied_files import AppliedFiles
 from frazil.dms.file_names import is_change_file, is_shared, name_at, time_of_name
 from frazil.dms.file_order import places
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.stream_source import ARRIVED
-from frazil.errors import FrazilError, many
+from frazil.errors import FrazilError
 
 POSITION = "frazil.position"
 """The table property with the position."""
@@ -39,23 +37,13 @@ STREAM_LOAD = "stream"
 LOOK_BACK = timedelta(hours=1)
 """Names up to this long before the last applied file are still listed, to find late files among them."""
 MAX_RECENT = 64
-MAX_NAMED = 200
-"""The files of a load are not recorded if there are more than this."""
 SHOWN = 3
 """Maximum number of names of each kind in a message."""
-NEEDS_ALL = "a replay needs all since the load"
-FETCH = "fetch them again, or have DMS load the table again and run 01_full_load with on_changed_load=reload"
 REPLAY = "run 01_full_load with on_changed_load=replay, which needs all change files since the load"
 
 
 class PositionError(FrazilError):
     """A stored position cannot be read by this version, or contradicts the files in the source."""
-
-    decision = True
-
-
-class LoadChangedError(FrazilError):
-    """DMS wrote other load files than those applied: a person must decide what to do."""
 
     decision = True
 
@@ -68,7 +56,7 @@ class Position:
     ETag. `recent` are the names applied within the look-back window, which identify late objects.
 
     `stream` has by partition (`topic/number`) the first offset whose changes are not applied; `stream_load` has the
-    same for load records. `stream_ids` has the ids of these topics or streams by name (`stream_source.Retention`).
+    same for load records. `stream_ids` has the ids of these topics or streams by name (`stream_retention.Retention`).
     `topic` is the one that all of its messages were in, by the mappings at that time.
 
     `turn` is the number of files with names before `last` that were applied after it. `replay_pending` are names of
@@ -198,100 +186,10 @@ def require_same_kind(position: Position, preserve_transactions: bool, source: s
         )
 
 
-def is_other_load(objects: TableObjects, position: Position) -> bool:
-    """Return whether load files differ from those applied. A table's first load is not a different one."""
-    applied = position.loaded and not position.awaits_load
-    return bool(objects.loads) and applied and objects.load_digest != position.load_digest
-
-
-def _load_files(objects: TableObjects) -> dict[str, str]:
-    return {"/".join(o.path.split("/")[-2:]): hashlib.sha256(o.etag.encode()).hexdigest()[:8] for o in objects.loads}
-
-
-def _applied_files(position: Position, applied: str | None) -> dict[str, str]:
-    """Return the load files in the result of `load_as_json`, if they are those of the position."""
-    load = json.loads(applied or "{}")
-    return load.get("files", {}) if load.get("digest") == position.load_digest else {}
-
-
-def load_as_json(objects: TableObjects) -> str:
-    """Return the applied load files as JSON, from which `require_same_load` names changed ones."""
-    files = _load_files(objects)
-    return json.dumps(
-        {"digest": objects.load_digest, "files": files if len(files) <= MAX_NAMED else {}}, separators=(",", ":")
-    )
-
-
-def loaded_before(objects: TableObjects, position: Position, applied: str | None) -> set[str]:
-    """Return the paths of load files that were applied and are unchanged; `applied` as in `require_same_load`."""
-    then, now = _applied_files(position, applied), _load_files(objects)
-    return {o.path for o, (name, tag) in zip(objects.loads, now.items(), strict=False) if then.get(name) == tag}
-
-
-def require_same_load(objects: TableObjects, position: Position, applied: str | None, source: str) -> None:
-    """Raise LoadChangedError if `is_other_load`; `applied` is the result of `load_as_json` when the load was applied, or None."""
-    if not is_other_load(objects, position):
-        return
-    then, now = _applied_files(position, applied), _load_files(objects)
-    kinds = {
-        "new": [n for n in now if n not in then],
-        "written again": [n for n in now if n in then and now[n] != then[n]],
-        "no longer there": [n for n in then if n not in now],
-    }
-    differences = [f"{what}: {named(names)}" for what, names in kinds.items() if names]
-    raise LoadChangedError(
-        f"{source}: the load files are not those that were applied ({position.load_files} then, {len(objects.loads)} now"
-        f"{''.join('; ' + n for n in differences if then)})",
-        "if load files arrived late or were repaired, run 01_full_load with on_changed_load=replay (all load files, then every change file "
-        "again: all since the load must exist), and nothing is lost; if DMS loaded the table again, with on_changed_load=reload, which "
-        f"discards {discarded(position)} and loses what the new load does not have",
-    )
-
-
 def named(names: Iterable[str]) -> str:
     """Return the first names as text, with `…` if there are more."""
     listed = list(names)
     return f"{', '.join(listed[:SHOWN])}{' …' if listed[SHOWN:] else ''}"
-
-
-def discarded(position: Position) -> str:
-    """Return which applied changes a reload discards."""
-    return f"all changes applied up to {position.last}" if position.last else "no change, as none is applied yet,"
-
-
-def require_replayable(
-    objects: TableObjects, position: Position, applied: str | None, source: str, record: AppliedFiles
-) -> None:
-    """Raise PositionError if files applied since the load are gone: a replay would lose their rows or changes.
-
-    `applied` is as in `require_same_load`. Without a complete record, only change files in the look-back window before
-    the position are known.
-    """
-    there = _load_files(objects)
-    gone = [n for n in _applied_files(position, applied) if n not in there]
-    if gone or len(objects.loads) < position.load_files or not (there or position.load_digest == NO_LOAD):
-        listed = f": no longer there: {named(gone)}" if gone else ""
-        raise PositionError(
-            f"{source}: {many(objects.loads, 'load file')} there, and {position.load_files} were applied{listed}; {NEEDS_ALL}",
-            FETCH,
-        )
-    moved = record.files.get(record.moved[0]) if record.moved else None
-    if record.moved and not (moved and moved.after):
-        raise PositionError(
-            f"{source}: a part of the record of applied files is lost, and with it the order of those that came late, such as {record.moved[0]}",
-            "have DMS load the table again and run 01_full_load with on_changed_load=reload",
-        )
-    recorded = sorted(f.name for f in record.files.values() if f.etag and "/" not in f.name)
-    require_there(objects, (*recorded, *position.recent, position.last, *position.replay_pending), source)
-
-
-def require_there(objects: TableObjects, names: tuple[str, ...], source: str) -> None:
-    """Raise PositionError if an applied change file is gone that a replay needs."""
-    present = {o.name for o in objects.changes}
-    if gone := [n for n in dict.fromkeys(names) if n and n not in present]:
-        raise PositionError(
-            f"{source}: {many(gone, 'applied change file')} no longer there: {named(gone)}; {NEEDS_ALL}", FETCH
-        )
 
 
 def _recent(last: str, names: set[str]) -> tuple[str, ...]:

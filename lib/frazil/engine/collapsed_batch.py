@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,6 +14,7 @@ from frazil.config.time_sql import from_micros
 from frazil.core.bad_rows import OPERATIONS, SHOWN, BadRows
 from frazil.core.changes import PLACE, Changes
 from frazil.core.masks import masked
+from frazil.engine.latency_sketch import Ages
 from frazil.engine.read_files import FileToRead, PartitionRead
 from frazil.lake.small_frames import of_arrow
 
@@ -35,8 +34,6 @@ OPERATION_SOURCES = ("commit_ts", "change_seq", "object", "number")
 class Wanted:
     """What to return besides the last change per key."""
 
-    quantiles: Sequence[float]
-    """The quantiles of the delays."""
     in_driver: bool = True
     """Whether the rows are collected in the driver; else they are a frame."""
     places: bool = False
@@ -170,75 +167,6 @@ def bounds(rows: pa.Table, spec: TableSpec) -> tuple[Any, Any]:
     return found["min"], found["max"]
 
 
-# --- delays
-
-
-class Ages:
-    """Two delays of changes in milliseconds.
-
-    `age` is the negative commit time; `report.latency` adds the time of the pickup to it. `dms` is source commit → DMS
-    wrote the file or built the message. Every `every`-th change counts; but the minimum and the maximum of `age` cover
-    all.
-    """
-
-    def __init__(self, every: int = 1) -> None:
-        self.every = every
-        self.age: list[np.ndarray] = []
-        self.dms: list[np.ndarray] = []
-        self.ends: list[int] = []
-
-    def add(self, block: pa.RecordBatch, written_at_s: float | np.ndarray) -> None:
-        """Add changes, which DMS wrote at one time or each at its own; NaN is an unknown time."""
-        import numpy as np
-        import pyarrow as pa
-
-        times = block["commit_ts"]
-        known = times.is_valid().to_numpy(zero_copy_only=False)
-        if not known.any():
-            return
-        committed_ms = np.floor_divide(times.drop_null().cast(pa.int64()).to_numpy(), 1000)
-        self.ends += [-int(committed_ms.max()), -int(committed_ms.min())]
-        written_ms = np.round(np.broadcast_to(written_at_s, len(known))[known] * 1000)[:: self.every]
-        committed_ms = committed_ms[:: self.every]
-        self.age.append(-committed_ms)
-        known_time = ~np.isnan(written_ms)
-        self.dms.append(written_ms[known_time].astype("int64") - committed_ms[known_time])
-
-    def add_part(self, part: Ages) -> None:
-        """Add the delays of a part of the batch."""
-        self.age += part.age
-        self.dms += part.dms
-        self.ends += part.ends
-
-    def points(self, quantiles: Sequence[float]) -> dict[str, str | None]:
-        """Return the points of both as JSON arrays; None if no change has a commit time."""
-        age = _points(self.age, quantiles)
-        if age:
-            age[0], age[-1] = min(self.ends), max(self.ends)
-        dms = _points(self.dms, quantiles)
-        return {"age": json.dumps(age) if age else None, "dms": json.dumps(dms) if dms else None}
-
-
-def _points(delays: list[np.ndarray], quantiles: Sequence[float]) -> list[int]:
-    import numpy as np
-
-    ordered = np.sort(np.concatenate(delays)) if delays else np.array([])
-    if not len(ordered):
-        return []
-    places = [max(math.ceil(q * len(ordered)), 1) - 1 for q in quantiles]
-    return [int(ordered[p]) for p in places]
-
-
-SAMPLED = 250_000
-"""About this many changes count for the quantiles of delays; of n times as many, every n-th."""
-BYTES_A_CHANGE = 64
-
-
-def every_of(size: int) -> int:
-    """Return that every n-th change in files of this size counts for the delays."""
-    return max(1, size // BYTES_A_CHANGE // SAMPLED)
-
-
 class Tally:
     """A count of what was read: `most_bad` bad rows of each file are kept, and every `every`-th change has its delays."""
 
@@ -260,17 +188,11 @@ class Tally:
         for found in pc.value_counts(changes.rows["op"]).to_pylist():
             self.good[found["values"]] += found["counts"]
 
-    def counts_and_delays(
-        self, quantiles: Sequence[float], out_of_sequence: int = 0, transient_keys: int = 0
-    ) -> dict[str, Any]:
+    def counts_and_delays(self, out_of_sequence: int = 0, transient_keys: int = 0) -> dict[str, Any]:
         """Return the counts of a batch, bad rows included, what contradicts its order, and the points of its delays."""
         ops = {op: self.good[op] + self.bad.operations.get(op, 0) for op in OPERATIONS}
         counts = {"changes": self.rows + self.bad.count, "bad": self.bad.count, **ops}
-        return (
-            counts
-            | {"out_of_sequence": out_of_sequence, "transient_keys": transient_keys}
-            | self.ages.points(quantiles)
-        )
+        return counts | {"out_of_sequence": out_of_sequence, "transient_keys": transient_keys} | self.ages.points()
 
     def with_parts(self, parts: Iterable[Tally]) -> Tally:
         """Add the tallies of parts of the batch, and return the whole."""

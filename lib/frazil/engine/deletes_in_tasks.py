@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from frazil.engine.tasks import results_of
 from frazil.engine.write_rows import WritePlan
 from frazil.lake.data_file_writer import ROW_ID
+from frazil.lake.delete_files import Store, bitmap_in, by_file, delete_entries
 from frazil.lake.jvm_row_delta import LiveFile
-from frazil.lake.row_delta_files import Store, bitmap_in, by_file, delete_entries
 
 if TYPE_CHECKING:
     import numpy as np

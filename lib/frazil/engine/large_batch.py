@@ -17,7 +17,7 @@ from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.file_order import in_order
 from frazil.dms.listing import DmsObject
-from frazil.engine.collapsed_batch import Collapsed, Tally, Wanted, bounds, every_of
+from frazil.engine.collapsed_batch import Collapsed, Tally, Wanted, bounds
 from frazil.engine.kept_batch import (
     KeptBatch,
     kept_rows,
@@ -28,6 +28,7 @@ from frazil.engine.kept_batch import (
     schema_of,
     transient_key_rows,
 )
+from frazil.engine.latency_sketch import every_of
 from frazil.engine.read_files import FileToRead, plan_files, read_changes
 from frazil.engine.row_form import BLOCK_SCHEMA, RowForm, bucket_of_each_partition, from_blocks, to_blocks
 from frazil.engine.tasks import ReadFailure, groups_of, of_groups, values_of
@@ -173,4 +174,4 @@ def _with_reports(reports: list[Any], wanted: Wanted, **found: Any) -> Collapsed
     tally = Tally(wanted.most_bad).with_parts(report for report in reports if isinstance(report, Tally))
     of_buckets = [report for report in reports if isinstance(report, _BucketReport)]
     order = (sum(report.out_of_sequence for report in of_buckets), sum(report.transient_keys for report in of_buckets))
-    return Collapsed(tally.counts_and_delays(wanted.quantiles, *order), bad=tally.bad, **found)
+    return Collapsed(tally.counts_and_delays(*order), bad=tally.bad, **found)

@@ -19,7 +19,8 @@ from frazil.dms.file_checks import FileWatch
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.file_order import in_order
 from frazil.dms.listing import DmsObject
-from frazil.engine.collapsed_batch import Tally, as_micros, every_of
+from frazil.engine.collapsed_batch import Tally, as_micros
+from frazil.engine.latency_sketch import every_of
 from frazil.engine.read_files import FileToRead, ReadPlan, plan_files, read_changes
 from frazil.engine.tasks import Groups, groups_of, of_groups, results_of_groups
 from frazil.engine.write_rows import WritePlan, Written, lake_rows, write_files

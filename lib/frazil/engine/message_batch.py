@@ -12,7 +12,6 @@ from frazil.core.bad_rows import SHOWN
 from frazil.core.changes import PLACE, Changes, in_file, no_changes
 from frazil.core.latest_per_key import net_rows
 from frazil.engine.collapsed_batch import (
-    BYTES_A_CHANGE,
     OPERATION_SOURCES,
     Collapsed,
     Tally,
@@ -22,6 +21,7 @@ from frazil.engine.collapsed_batch import (
     merge_rows,
 )
 from frazil.engine.large_batch import BUCKET_BYTES, collapse_blocks, counted_blocks
+from frazil.engine.latency_sketch import BYTES_A_CHANGE
 from frazil.engine.message_blocks import Blocks, PartReading, of_table
 from frazil.engine.row_form import BLOCK_SCHEMA, ROWS_AT_ONCE, RowForm, bucket_of_each_partition
 from frazil.engine.small_batch import collapse_net, collapse_rows, collapsed_columns, numbered
@@ -68,7 +68,7 @@ def _of_messages(rows: pa.Table, reading: PartReading, wanted: Wanted, tally: Ta
         found = collapse_net(rows, spec, wanted, tally)
     else:
         every = _each_as_row(rows, spec, [*reading.order])
-        found = Collapsed(tally.counts_and_delays(wanted.quantiles), len(every), tally.bad, rows=every)
+        found = Collapsed(tally.counts_and_delays(), len(every), tally.bad, rows=every)
     return replace(found, files=reading.partitions)
 
 
@@ -121,9 +121,7 @@ def _each_row_by_tasks(blocks: DataFrame, reading: PartReading, wanted: Wanted) 
     tally = Tally(wanted.most_bad).with_parts(reports)
     if "net" in rows.columns:
         rows = rows.groupBy("after").agg(F.sum("net").alias("net"))
-    return Collapsed(
-        tally.counts_and_delays(wanted.quantiles), tally.rows, tally.bad, frame=rows, release=kept.unpersist
-    )
+    return Collapsed(tally.counts_and_delays(), tally.rows, tally.bad, frame=rows, release=kept.unpersist)
 
 
 def _rows_of(changes: Changes, order: int, reading: PartReading) -> pa.Table:

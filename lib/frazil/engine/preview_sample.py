@@ -13,7 +13,8 @@ from frazil.core.bad_rows import BadRow
 from frazil.core.changes import PLACE, Changes
 from frazil.core.key_changes import LEAVE, events
 from frazil.core.latest_per_key import Latest, last_events
-from frazil.dms.listing import DmsObject, SourceError
+from frazil.dms.listing import DmsObject
+from frazil.dms.source_errors import SourceError
 from frazil.dms.storage import is_s3
 from frazil.engine.collapsed_batch import Tally
 from frazil.engine.read_files import Block, Extent, FileToRead, ReadPlan, read_blocks

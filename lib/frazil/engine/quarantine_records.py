@@ -23,7 +23,7 @@ from frazil.engine.collapsed_batch import as_micros, place_sql
 from frazil.engine.read_files import FileToRead, PartitionRead
 from frazil.lake import quarantine_table
 from frazil.lake.quarantine_columns import JSON, LATER, NAMED, PARQUET, RECORD, SHARED, STATED, UNREADABLE, WAITING
-from frazil.lake.quarantine_table import key_texts_sql
+from frazil.lake.quarantine_status import key_texts_sql
 from frazil.lake.small_frames import of_arrow
 
 if TYPE_CHECKING:

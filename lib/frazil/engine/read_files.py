@@ -28,7 +28,8 @@ from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_checks import refused_if_damaged
 from frazil.dms.file_columns import file_layout, footer, has_header, require_comparable
 from frazil.dms.file_layout import CHANGE_PHASE
-from frazil.dms.listing import DmsObject, SourceError
+from frazil.dms.listing import DmsObject
+from frazil.dms.source_errors import SourceError
 from frazil.dms.storage import chunks, each_of, is_s3, random_access
 
 if TYPE_CHECKING:

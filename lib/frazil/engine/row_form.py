@@ -15,7 +15,8 @@ from frazil.config.spec import TableSpec
 from frazil.config.time_sql import is_time, micros_type
 from frazil.core.changes import PLACE, in_file
 from frazil.core.key_changes import EVENT_PLACE, events
-from frazil.core.latest_per_key import Latest, key_hashes, last_events
+from frazil.core.key_numbers import key_hashes
+from frazil.core.latest_per_key import Latest, last_events
 from frazil.core.types import arrow_of, arrow_type
 from frazil.engine.collapsed_batch import as_micros, lake_columns
 

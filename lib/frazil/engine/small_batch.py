@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from frazil.config.spec import TableSpec
 from frazil.core.changes import PLACE, Changes, in_file, no_changes
 from frazil.core.key_changes import keys_at_first
-from frazil.core.latest_per_key import key_numbers, latest_per_key, net_rows, transient_events
+from frazil.core.key_numbers import key_numbers
+from frazil.core.latest_per_key import latest_per_key, net_rows, transient_events
 from frazil.core.partial_rows import fill
 from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_layout import CHANGE_PHASE
@@ -70,7 +71,7 @@ def numbered(parts: Iterable[tuple[Changes, int, float | np.ndarray]], spec: Tab
 def collapse_rows(changes: pa.Table, spec: TableSpec, wanted: Wanted, tally: Tally) -> Collapsed:
     """Return the last change per key of changes, which are in order and have their `PLACE`."""
     latest = latest_per_key(changes, spec)
-    counts = tally.counts_and_delays(wanted.quantiles, latest.out_of_sequence, len(latest.transient_keys))
+    counts = tally.counts_and_delays(latest.out_of_sequence, len(latest.transient_keys))
     rows = collapsed_columns(latest.rows, spec, PLACE if wanted.places else ())
     transient = collapsed_columns(latest.transient_keys, spec, ())
     if latest.moving is not None:
@@ -85,7 +86,7 @@ def _filled(changes: pa.Table, spec: TableSpec, wanted: Wanted, tally: Tally) ->
 
     filled = fill(changes, spec)
     transient, out_of_sequence = transient_events(filled.steps, spec)
-    counts = tally.counts_and_delays(wanted.quantiles, out_of_sequence, len(transient))
+    counts = tally.counts_and_delays(out_of_sequence, len(transient))
     rows = collapsed_columns(filled.rows, spec, ())
     rows = rows.append_column("missing", pa.array([names or None for names in filled.missing], pa.list_(pa.string())))
     columns = lake_columns(filled.stored_keys, spec)
@@ -98,7 +99,7 @@ def collapse_net(changes: pa.Table, spec: TableSpec, wanted: Wanted, tally: Tall
     """Return the distinct rows of a table without a key, each with the number of copies that it gains or loses (`net`)."""
     import pyarrow as pa
 
-    counts = tally.counts_and_delays(wanted.quantiles)
+    counts = tally.counts_and_delays()
     rows = net_rows(changes, spec)
     names = [f"c{i}" for i in range(len(spec.names))]
     copies = pa.table({**lake_columns(rows, spec), "net": rows["net"].combine_chunks()})

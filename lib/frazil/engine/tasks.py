@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from heapq import heapreplace
 from typing import TYPE_CHECKING, Any
 
-from frazil.dms.listing import SourceError
+from frazil.dms.source_errors import SourceError
 from frazil.engine.read_files import FileToRead
 from frazil.errors import FrazilError
 

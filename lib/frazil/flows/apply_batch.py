@@ -15,27 +15,26 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.config.time_sql import driver_rows
-from frazil.core.latest_per_key import has_numbers
-from frazil.dms.aws_json import EndpointError
+from frazil.core.key_numbers import has_numbers
 from frazil.dms.file_checks import FileWatch, unpacked_bytes
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.file_names import time_of_name
-from frazil.dms.listing import DmsObject, SourceError, TableObjects
+from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import Position, after_changes, named
-from frazil.engine import collapsed_batch, load_files, small_batch
+from frazil.dms.source_errors import EndpointError, SourceError
+from frazil.engine import collapsed_batch, latency_sketch, load_files, small_batch
 from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.engine.load_files import FilesToWrite, write_data_files
 from frazil.engine.write_rows import Written
 from frazil.errors import FrazilError, many
-from frazil.flows import quarantine
-from frazil.flows.executors_without_python import digests_of, in_tasks_or_here
+from frazil.flows import bad_row_limits, quarantine
 from frazil.flows.quarantine import OfBatch
+from frazil.flows.tasks_or_here import digests_of, in_tasks_or_here
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit, jvm, merge
+from frazil.lake import batch_branches, commit, jvm, merge
 from frazil.lake.commit import Commit, CommitMetadata, RowDeltaUnsupportedError
 from frazil.lake.stored_applied_files import Update
 from frazil.lake.tables import TableState
-from frazil.report import latency
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -170,7 +169,7 @@ def write_files(
 
     Raise it also if a file is not as listed. `require` raises an error for a number of rows that is not the expected one.
     """
-    table, most_bad = jvm.load_table(book.spark, book.name(spec)), quarantine.most_kept(book, spec)
+    table, most_bad = jvm.load_table(book.spark, book.name(spec)), bad_row_limits.most_kept(book, spec)
 
     def read(here: bool) -> Written:
         files = FilesToWrite(book.source_table(spec), watch.files, phase, most_bad, here)
@@ -185,7 +184,7 @@ def write_files(
     try:
         watch.require_unchanged()
         require(rows)
-        quarantine.admit_rows(book, spec, bad, rows, written.files)
+        bad_row_limits.admit_rows(book, spec, bad, rows, written.files)
     except Exception:
         load_files.delete_written(table, written)
         raise
@@ -205,8 +204,8 @@ class _Applying:
         """Add every change of change files as a row."""
         book, written = self.book, write_files(self.book, self.spec, batch.watch, CHANGE_PHASE)
         rows = written.tally.rows
-        seen, read_at = written.tally.counts_and_delays(latency.QUANTILES), time.time()
-        stats = latency.with_age_at_pickup(seen, self.picked_up)
+        seen, read_at = written.tally.counts_and_delays(), time.time()
+        stats = latency_sketch.with_age_at_pickup(seen, self.picked_up)
         metadata = _with_lane(self._metadata(stats, rows), "append", "the table keeps every change")
 
         def write(branch: str, properties: dict[str, str]) -> None:
@@ -225,7 +224,7 @@ class _Applying:
         found = self._collapsed(in_driver=lane == "rowdelta")
         try:
             self.batch.require_unchanged()
-            quarantine.admit_rows(self.book, self.spec, found.bad, found.counts_and_delays["changes"], found.files)
+            bad_row_limits.admit_rows(self.book, self.spec, found.bad, found.counts_and_delays["changes"], found.files)
             if found.counts_and_delays["transient_keys"]:
                 self._require_free(found)
             if found.counts_and_delays["out_of_sequence"]:
@@ -263,8 +262,8 @@ class _Applying:
     def _collapsed(self, in_driver: bool) -> Collapsed:
         book, spec = self.book, self.spec
         waits = quarantine.still_waiting(book, spec, self.base) is not None
-        places = waits or quarantine.quarantines_bad_rows(book, spec)[0]
-        wanted = Wanted(latency.QUANTILES, in_driver, places, quarantine.most_kept(book, spec))
+        places = waits or bad_row_limits.quarantines_bad_rows(book, spec)[0]
+        wanted = Wanted(in_driver, places, bad_row_limits.most_kept(book, spec))
         try:
             return in_tasks_or_here(book, spec, lambda here: self.batch.collapse(replace(wanted, in_process=here)))
         except Exception as error:
@@ -301,7 +300,7 @@ class _Applying:
     def _commit_collapsed(self, found: Collapsed, lane: str, why: str) -> tuple[dict[str, int], dict[str, float]]:
         """Commit a collapsed batch and the records of its bad rows; report it, and return its counts."""
         book, spec = self.book, self.spec
-        stats, read_at = latency.with_age_at_pickup(found.counts_and_delays, self.picked_up), time.time()
+        stats, read_at = latency_sketch.with_age_at_pickup(found.counts_and_delays, self.picked_up), time.time()
         metadata = self._metadata(stats, found.keys)
 
         def frame() -> DataFrame:
@@ -341,13 +340,13 @@ class _Applying:
 
         The ledger is made of these.
         """
-        position = self.batch.position_after(commit.new_batch())
+        position = self.batch.position_after(batch_branches.new_batch())
         counts = {"changes": stats["changes"], "I": stats["I"], "U": stats["U"], "D": stats["D"], "keys": keys,
                   "out_of_sequence": stats["out_of_sequence"], "quarantined": stats["bad"], **self.batch.size}  # fmt: skip
         summary = {
             "frazil.kind": "changes",
             "frazil.counts": json.dumps(counts, separators=(",", ":")),
-            "frazil.latency": latency.sketch(
+            "frazil.latency": latency_sketch.sketch(
                 stats, self.picked_up, self.batch.files, self.book.endpoint.date_partition
             ),
         }
@@ -371,7 +370,7 @@ class _Applying:
                   "added": done.count("added-records"), **({"quarantined": stats["bad"]} if stats["bad"] else {})}  # fmt: skip
         committed = done.committed_at / 1000
         return counts, {
-            **latency.source_to_commit(stats, committed - self.picked_up),
+            **latency_sketch.source_to_commit(stats, committed - self.picked_up),
             "commit_s": max(0.0, committed - read_at),
         }
 

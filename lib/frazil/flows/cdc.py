@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from frazil.config.spec import TableSpec
+from frazil.dms.changed_load import is_other_load
 from frazil.dms.file_checks import ChangedWhileReadError, require_unchanged
 from frazil.dms.file_columns import first_alike
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.pending_changes import AppliedState, with_known_loads
-from frazil.dms.position import Position, is_other_load
+from frazil.dms.position import Position
 from frazil.engine.read_files import FileToRead, count_tables
 from frazil.engine.small_batch import MOST_MB, are_small, must_be_small
 from frazil.engine.tasks import groups_of, results_of_groups
@@ -21,12 +22,12 @@ from frazil.errors import FrazilError, many
 from frazil.flows import pending_work, quarantine
 from frazil.flows.apply_batch import FileBatch, apply_batch, require_whole_rows, take_batch
 from frazil.flows.continuous import process_continuously, show
-from frazil.flows.executors_without_python import tasks_or_here
+from frazil.flows.follow_source import follow_source
 from frazil.flows.schema_changes import follow
-from frazil.flows.served import refreshing
-from frazil.flows.source_catalog import follow_source
+from frazil.flows.tasks_or_here import tasks_or_here
+from frazil.flows.warehouse_refresh import refreshing
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit, jvm
+from frazil.lake import batch_branches, commit, jvm
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.stored_applied_files import await_files, remember_same
 from frazil.lake.tables import TableState, read_table_state
@@ -115,7 +116,7 @@ def _list_pending(
         book.list_in_full(spec)
         raise
     if same := [*same, *found.same]:
-        remember_same(jvm.load_table(book.spark, book.name(spec)), base.record, same, commit.new_batch())
+        remember_same(jvm.load_table(book.spark, book.name(spec)), base.record, same, batch_branches.new_batch())
         book.progress(f"{spec.source}: {many(same, 'file')} with another time, and the bytes that were applied")
     names = {o.name for o in listed.changes}
     if given_up := [n for n in base.record.awaited if n in book.settings.go_on_without and n not in names]:
@@ -159,7 +160,7 @@ def _one_pass(
     name, began = book.name(spec), time.monotonic()
     done, last_of_pass, changed_while_read = TableResult(spec.source, "unchanged", "nothing new"), "", 0
     if not batches_before or commit.leaves_branches(name):
-        commit.remove_abandoned_branches(book.spark, name)
+        batch_branches.remove_abandoned_branches(book.spark, name)
     while _may_go_on(book, batches_before, done):
         base = read_table_state(book.spark, name)
         base.require_not_paused(spec.source)

@@ -11,17 +11,17 @@ from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.config.time_sql import driver_rows
 from frazil.config.timestamps import clock, instant
+from frazil.engine.latency_sketch import QUANTILES
 from frazil.errors import FrazilError, many, nearest
 from frazil.flows.pending_work import pending_of
 from frazil.flows.preview_stages import beside
 from frazil.flows.reconcile import joined
 from frazil.flows.workbook import Workbook
 from frazil.lake import maintenance_plan, table_history
-from frazil.lake.kept_snapshots import read_kept_snapshots
 from frazil.lake.maintenance_plan import health
+from frazil.lake.snapshot_log import read_kept_snapshots
 from frazil.lake.table_history import Snapshot
 from frazil.lake.tables import TableState, read_table_state
-from frazil.report.latency import QUANTILES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

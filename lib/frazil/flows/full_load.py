@@ -7,35 +7,36 @@ import time
 
 from frazil.config.spec import TableSpec
 from frazil.dms.applied_files import key_of
-from frazil.dms.file_checks import FileWatch, require_one_load
+from frazil.dms.changed_load import (
+    is_other_load,
+    load_as_json,
+    loaded_before,
+    require_one_load,
+    require_replayable,
+    require_same_load,
+)
+from frazil.dms.file_checks import FileWatch
 from frazil.dms.file_layout import LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.load_gate import LoadGate, load_gate
 from frazil.dms.pending_changes import AppliedState, with_known_loads
-from frazil.dms.position import (
-    Position,
-    after_load,
-    is_other_load,
-    load_as_json,
-    loaded_before,
-    require_replayable,
-    require_same_load,
-)
+from frazil.dms.position import Position, after_load
 from frazil.engine import load_files as engine
 from frazil.engine.read_files import files_of_keys, plan_files
 from frazil.errors import LOAD_AGAIN, FrazilError, many
 from frazil.flows import quarantine
 from frazil.flows.apply_batch import write_files
-from frazil.flows.executors_without_python import digests_of
+from frazil.flows.follow_source import follow_source
 from frazil.flows.quarantine import OfBatch
 from frazil.flows.schema_changes import follow, require_first_files
-from frazil.flows.served import refreshing
-from frazil.flows.source_catalog import follow_source
+from frazil.flows.tasks_or_here import digests_of
+from frazil.flows.warehouse_refresh import refreshing
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit, jvm
+from frazil.lake import batch_branches, commit, jvm
 from frazil.lake.other_writers import COLUMNS, OtherWriterError, duplicates
+from frazil.lake.rollback import RolledBackError
 from frazil.lake.stored_applied_files import Update, remember_same
-from frazil.lake.tables import LOAD, RolledBackError, TableError, TableState, columns_of, load_of, read_table_state
+from frazil.lake.tables import LOAD, TableError, TableState, columns_of, load_of, read_table_state
 from frazil.results import TableResult
 
 EMPTY = "no load files yet: counts as empty; its changes are applied as they come"
@@ -80,13 +81,13 @@ def run(book: Workbook) -> list[TableResult]:
             require_first_files(book, spec, there)
             raise
         base.require_not_paused(spec.source)
-        commit.remove_abandoned_branches(book.spark, book.name(spec))
+        batch_branches.remove_abandoned_branches(book.spark, book.name(spec))
         if action == "refuse":
             require_same_load(there, base.position, load_of(book.spark, book.name(spec)), spec.source)
         elif action != "loaded" and (waits := load_waits(gate, spec.source, bool(there.loads))):
             return TableResult(spec.source, "waiting", waits)
         if action == "load nothing":
-            position = after_load(base.position, there, commit.new_batch())
+            position = after_load(base.position, there, batch_branches.new_batch())
             kept = Update(jvm.load_table(book.spark, book.name(spec)), base.record, position.batch, there.changes)
             kept.load(position.last, there, {}, replay=False)
             metadata = commit.CommitMetadata(position, {"frazil.kind": "load"}, kept.properties)
@@ -170,7 +171,7 @@ def _decide(book: Workbook, spec: TableSpec, there: TableObjects) -> tuple[Table
     if broken and action not in ("reload", "replay"):  # the applied load alone does not restore later changes
         raise broken
     if same:
-        remember_same(jvm.load_table(book.spark, book.name(spec)), base.record, same, commit.new_batch())
+        remember_same(jvm.load_table(book.spark, book.name(spec)), base.record, same, batch_branches.new_batch())
         book.progress(f"{spec.source}: {many(same, 'load file')} with another time, and the bytes that were applied")
     return base, there, action
 
@@ -182,7 +183,7 @@ class _Load:
         self.book, self.spec, self.there, self.base, self.action = book, spec, there, base, action
         self.files, self.name = list(there.loads), book.name(spec)
         self.began_ms = round(time.time() * 1000)
-        self.position = after_load(base.position, there, commit.new_batch(load=True), replay=action == "replay")
+        self.position = after_load(base.position, there, batch_branches.new_batch(load=True), replay=action == "replay")
         self.watch = FileWatch(self.files, spec.source, digests_of(book, self.files))
         self.expected: int | None = None
         """How many rows DMS loaded, if that is known."""

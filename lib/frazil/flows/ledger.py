@@ -23,9 +23,9 @@ from frazil.errors import FrazilError
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, snapshot_expiry
 from frazil.lake.commit_retry import until_committed
-from frazil.lake.kept_snapshots import KeptSnapshot, read_kept_snapshots
 from frazil.lake.pyiceberg_catalog import SERVED, SERVED_COLUMNS, VISIBLE
 from frazil.lake.small_frames import frame, of_arrow
+from frazil.lake.snapshot_log import KeptSnapshot, read_kept_snapshots
 from frazil.lake.tables import TableError, create_namespaces
 
 if TYPE_CHECKING:
@@ -289,11 +289,11 @@ def _with_served(book: Workbook, found: DataFrame) -> DataFrame:
 def commits(book: Workbook, hours: float = 0.0) -> DataFrame:
     """Return one row per commit of changes of every table; `hours` > 0 takes only the last hours before this call.
 
-    Times are epoch milliseconds. Three columns are quantiles (`latency.QUANTILES`) of the time since the source commit:
+    Times are epoch milliseconds. Three columns are quantiles (`latency_sketch.QUANTILES`) of the time since the source commit:
     `latency_ms`, `age_ms` (until picked up) and `dms_ms` (until DMS wrote). They are null if DMS writes no timestamp
     column.
 
-    `land_ms` (written → landed) and `wait_ms` (landed → picked up) are those of its files (`latency.OF_FILES`).
+    `land_ms` (written → landed) and `wait_ms` (landed → picked up) are those of its files (`latency_sketch.OF_FILES`).
     `read_ms` is the duration of reading, and `visible_ms` the time when a second engine saw the commit; both are null
     if not measured. `served_ms` has the time when each warehouse served it.
 

@@ -13,11 +13,11 @@ from frazil.config.spec import TableSpec
 from frazil.config.timestamps import clock
 from frazil.errors import FrazilError, many
 from frazil.flows import ledger
+from frazil.flows.held_snapshots import held
 from frazil.flows.preview_stages import Stage, size, stage
-from frazil.flows.served import held, refreshing
+from frazil.flows.warehouse_refresh import refreshing
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit_retry, jvm, maintenance_actions, maintenance_plan, snapshot_expiry
-from frazil.lake import quarantine_table as kept
+from frazil.lake import commit_retry, jvm, maintenance_actions, maintenance_plan, quarantine_table, snapshot_expiry
 from frazil.lake.clocks import require_table_in_past
 from frazil.lake.compaction import file_groups
 from frazil.lake.maintenance_plan import Action
@@ -126,8 +126,8 @@ def _ended(book: Workbook) -> dict[str, str]:
     name, days = book.ops("quarantine"), _quarantine_days(book)
     if not book.spark.catalog.tableExists(name):
         return {}
-    ours = " or ".join(map(kept.of_table, book.specs.values())) or "false"
-    found = kept.ended(book.spark, name, days).where(ours).groupBy("table_name").count().collect()
+    ours = " or ".join(map(quarantine_table.of_table, book.specs.values())) or "false"
+    found = quarantine_table.ended(book.spark, name, days).where(ours).groupBy("table_name").count().collect()
     return {s: f"{n} rows ended more than {days:g} days ago" for s, n in found}
 
 
@@ -191,7 +191,7 @@ def _act(book: Workbook, spec: TableSpec, actions: list[Action], run: str) -> Ta
 def _done(book: Workbook, spec: TableSpec, action: str, mark: str) -> dict[str, float]:
     """Do an action and return what it changed."""
     if action == PURGE:
-        return {"purged": kept.purge(book.spark, book.ops("quarantine"), spec, _quarantine_days(book))}
+        return {"purged": quarantine_table.purge(book.spark, book.ops("quarantine"), spec, _quarantine_days(book))}
     if action == "remove orphan files" and (metadata := served_orphans(book, spec)):
         book.progress(f"{spec.source}: orphan files stay: a warehouse serves {', '.join(metadata)}")
         return {"orphan_files": 0}

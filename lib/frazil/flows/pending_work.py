@@ -1,4 +1,4 @@
-"""Whether work is pending, found out without Spark: change files, messages, and tables without a spec."""
+"""Whether work is pending, found out without Spark: change files and messages."""
 
 from __future__ import annotations
 
@@ -9,36 +9,22 @@ from functools import cache
 from typing import Any
 
 from frazil.config.spec import TableSpec
+from frazil.dms.changed_load import require_same_load
 from frazil.dms.file_columns import first_and_last, shapes
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
-from frazil.dms.listing import TABLE_WITHOUT_SPEC, DmsObject, TableObjects, folders_beside, holds_data
-from frazil.dms.mappings import like
+from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.pending_changes import AppliedState, require_applicable, with_known_loads
-from frazil.dms.position import POSITION, Position, require_same_load
-from frazil.dms.stream_source import Retention, UnreachableError
+from frazil.dms.position import POSITION, Position
+from frazil.dms.stream_retention import Retention
+from frazil.dms.stream_source import UnreachableError
 from frazil.errors import FrazilError, many
-from frazil.flows.quarantine_status import waiting
-from frazil.flows.stream_check import begin_of
+from frazil.flows.quarantine_counts import waiting
+from frazil.flows.stream_position import begin_of
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog, stored_applied_files
 from frazil.lake.storage_errors import require_metadata
 from frazil.lake.table_pause import PAUSED, PausedError, paused_error
 from frazil.lake.tables import LOAD, TableState
-
-NO_SPEC = "its folder has data and no spec, so nothing of it arrives: write a spec (see `frazil init`), or name it in without_spec"
-
-
-def without_spec(book: Workbook) -> list[str]:
-    """Return the tables, `schema.table`, whose source folders hold data without a spec; none for a stream."""
-    if book.stream:
-        return []
-    taken = {"/".join(name) for name in book.known} | {book.endpoint.cdc_path.split("/")[0]}
-    try:
-        folders = [f for f, what in folders_beside(book.source, taken).items() if what == TABLE_WITHOUT_SPEC]
-        found = [f.replace("/", ".", 1) for f in folders if holds_data(book.source, f)]
-    except FrazilError:  # the tables' own lines report it
-        return []
-    return [t for t in found if not any(like(p, t) for p in book.settings.without_spec)]
 
 
 def _spark_is_there() -> bool:

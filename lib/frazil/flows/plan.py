@@ -15,19 +15,20 @@ from frazil.config.settings import CdcMergeSettings, Settings
 from frazil.config.spec import TableSpec
 from frazil.dms.applied_files import AppliedFiles
 from frazil.dms.aws_json import read_endpoint_document, stream_settings
+from frazil.dms.changed_load import require_replayable, require_same_load
 from frazil.dms.file_columns import first_and_last, shapes
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.load_gate import load_gate
 from frazil.dms.pending_changes import AppliedState, with_known_loads
-from frazil.dms.position import Position, require_replayable, require_same_load
+from frazil.dms.position import Position
 from frazil.dms.settings_lint import LOSS, left_out, lint, unknown_settings
 from frazil.errors import FrazilError
-from frazil.flows import pending_work, quarantine_status, stream_check
+from frazil.flows import pending_work, quarantine_counts, stream_position
 from frazil.flows.apply_batch import megabytes, take_batch
+from frazil.flows.follow_source import follow_source
 from frazil.flows.full_load import load_waits, require_one_age, verdict
 from frazil.flows.schema_changes import FromStream, shape
-from frazil.flows.source_catalog import follow_source
 from frazil.flows.stream_read import WAITS
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, tables
@@ -90,7 +91,7 @@ def _with_gate(loads: Workbook, rows: list[dict[str, Any]]) -> list[dict[str, An
 
 
 def _with_waiting(book: Workbook, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    waiting, does = quarantine_status.waiting(book), getattr(book.settings, "quarantine", "show")
+    waiting, does = quarantine_counts.waiting(book), getattr(book.settings, "quarantine", "show")
     rows = [{**row, "quarantined": None if waiting is None else waiting.get(row["table"], 0)} for row in rows]
     for row in rows:
         if row["quarantined"] and does != "show" and not row["decision"] and row["action"] != "paused":
@@ -218,8 +219,8 @@ def _look_at_stream(
     position = base.position if base else Position()
     book.topic(spec)  # raises where the mappings name a topic that is not read
     if position.loaded:
-        stream_check.begin_of(book, spec, position, book.stream.retention())
-    waiting = stream_check.pending(book, book.stream.ends(), position)
+        stream_position.begin_of(book, spec, position, book.stream.retention())
+    waiting = stream_position.pending(book, book.stream.ends(), position)
     doing = [] if base else ["create"]
     if position.loaded:
         doing.append({None: "read on", 0: "nothing new"}.get(waiting, "apply changes"))
@@ -299,7 +300,7 @@ def _impossible(book: Workbook, spec: TableSpec, exists: bool, newest: Sequence[
     checks = (tables.unread_partitions, tables.unread_format) if exists else ()
     unread = "; ".join(filter(None, (check(book.spark, book.name(spec), book.query_engines) for check in checks)))
     if book.stream:
-        return "; ".join(filter(None, [*(f["says"] for f in stream_check.findings(book)), unread]))
+        return "; ".join(filter(None, [*(f["says"] for f in stream_position.findings(book)), unread]))
     found = lint(read_endpoint_document(book.settings.path("endpoint")), book.mappings, [spec])
     wrong = [f"{f.setting} = {f.value}: {f.effect}" for f in found if f.severity == LOSS] + [unread] * bool(unread)
     image = book.mappings.before_image(spec)

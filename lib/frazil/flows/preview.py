@@ -27,7 +27,7 @@ from frazil.engine.preview_sample import Key, Place, Sample, SampleRecord, read_
 from frazil.engine.read_files import plan_files
 from frazil.engine.write_rows import write_elsewhere
 from frazil.errors import HIDDEN, many, nearest
-from frazil.flows import quarantine
+from frazil.flows import bad_row_limits
 from frazil.flows.apply_batch import take_batch
 from frazil.flows.preview_stages import Stage, beside, failed, size, stage
 from frazil.flows.schema_changes import shape
@@ -125,7 +125,7 @@ class _Preview(ABC):
         bad = [r for r in self.sample.records if r.bad]
         sentence = f"{many(self.sample.changes, self.word)} in these records"
         if bad:
-            aside = quarantine.quarantines_bad_rows(self.book, self.spec)[0]
+            aside = bad_row_limits.quarantines_bad_rows(self.book, self.spec)[0]
             sentence += (
                 f"; {many(bad, BAD)}, to be quarantined" if aside else f"; {many(bad, BAD)}: the table will stop"
             )

@@ -1,4 +1,4 @@
-"""What happens to bad rows: they stop their table, or are quarantined together with their batch, exactly once."""
+"""Quarantine bad rows together with their batch, exactly once, and note which waiting rows it makes obsolete."""
 
 from __future__ import annotations
 
@@ -10,71 +10,19 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.core.bad_row_errors import bad_rows_error
-from frazil.core.bad_rows import SHOWN, BadRow, BadRows
+from frazil.core.bad_rows import BadRows
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.position import Position
 from frazil.engine.read_files import FileToRead, PartitionRead
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm
-from frazil.lake.commit import CommitMetadata, kept_under_way
+from frazil.lake.batch_branches import kept_under_way
+from frazil.lake.commit import CommitMetadata
 from frazil.lake.quarantine_columns import LATER, OBSOLETE, OPEN
 from frazil.lake.tables import TableState, read_table_state
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-
-def quarantines_bad_rows(book: Workbook, spec: TableSpec) -> tuple[bool, str]:
-    """Return whether a table's bad rows are quarantined, and why not if that was requested."""
-    if (spec.on_bad_rows or book.settings.on_bad_rows) != "quarantine":
-        return False, ""
-    if spec.has_hidden_columns:
-        return False, "columns of the table are masked or left out, so its rows may not be kept as they are"
-    if spec.policy == "multiset" or spec.optional or book.endpoint.no_sup_value is not None:
-        return (
-            False,
-            "a row may have only some of its columns, so that nothing shows what one left out does to later ones",
-        )
-    return True, ""
-
-
-def most_bad_rows(book: Workbook, spec: TableSpec) -> int:
-    """Return how many bad rows of a batch may be quarantined."""
-    return book.settings.max_bad_rows if spec.max_bad_rows is None else spec.max_bad_rows
-
-
-def most_kept(book: Workbook, spec: TableSpec) -> int:
-    """Return how many bad rows of each file the core keeps: those to be quarantined, or those that an error shows."""
-    return most_bad_rows(book, spec) if quarantines_bad_rows(book, spec)[0] else SHOWN
-
-
-def admit_rows(
-    book: Workbook, spec: TableSpec, bad: BadRows, total: int, files: Sequence[FileToRead | PartitionRead]
-) -> None:
-    """Raise BadRowError unless the bad rows that the core found, out of `total` rows, may be quarantined."""
-    if not bad.count:
-        return
-    aside, why_not = quarantines_bad_rows(book, spec)
-    most = most_bad_rows(book, spec)
-    share = book.settings.max_bad_percent if spec.max_bad_percent is None else spec.max_bad_percent
-    if not aside:
-        other = why_not and f"such rows are not quarantined: {why_not}"
-    elif bad.count > most or bad.count * 100 > share * total:
-        limit = (
-            f"{bad.count:,} of {total:,} rows are more than max_bad_rows={most:,} and max_bad_percent={share:g} allow"
-        )
-        other = f"or raise the limit, which leaves such rows out of the lake until they are replayed: {limit}"
-    else:
-        return
-    by_order = {file.order: file for file in files}
-    raise bad_rows_error(
-        spec, bad.count, [(_place(row, by_order[order]), row) for order, row in bad.rows[:SHOWN]], other
-    )
-
-
-def _place(row: BadRow, file: FileToRead | PartitionRead) -> str:
-    return f"{file.path} " + (f"offset {row.place}" if isinstance(file, PartitionRead) else f"row {row.number}")
 
 
 def still_waiting(book: Workbook, spec: TableSpec, base: TableState) -> DataFrame | None:
@@ -160,7 +108,7 @@ def quarantined_with_commit(
         book.waiting[spec.source] = batch, 0
         return
     from frazil.engine.quarantine_records import RecordOf, record_frame
-    from frazil.lake.quarantine_table import NO_PLACE
+    from frazil.lake.quarantine_status import NO_PLACE
 
     common = RecordOf(spec, batch, base.sequence, LOAD_PHASE if of.is_load else CHANGE_PHASE)
     kept: list[DataFrame] = []
@@ -226,7 +174,8 @@ def _records(
     """
     from pyspark.sql import functions as F
 
-    from frazil.lake.quarantine_table import changed, overtaken
+    from frazil.lake.quarantine_status import overtaken
+    from frazil.lake.quarantine_table import changed
 
     if of.is_load:
         new, old = both.where("place is not null").drop("place"), both.where("place is null")

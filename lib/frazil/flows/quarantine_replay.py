@@ -19,14 +19,13 @@ from frazil.config.spec import TableSpec
 from frazil.config.sql import literal
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.engine.reread_quarantined import Reread, reread_frame
-from frazil.flows import quarantine, quarantine_status, stream_read
+from frazil.flows import quarantine, quarantine_counts, unreadable_messages
 from frazil.flows.apply_batch import RowsToMerge, commit_by_merge
-from frazil.flows.executors_without_python import in_tasks_or_here
 from frazil.flows.schema_changes import every_column, follow
+from frazil.flows.tasks_or_here import in_tasks_or_here
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit, merge
+from frazil.lake import batch_branches, commit, merge, quarantine_status, quarantine_table
 from frazil.lake import quarantine_columns as columns
-from frazil.lake import quarantine_table as kept
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.tables import TableState, read_table_state
 from frazil.results import TableResult
@@ -41,7 +40,7 @@ def _judged(book: Workbook, spec: TableSpec, waiting: DataFrame) -> Iterator[Dat
     how = Reread(book.source_table(spec), book.before_field)
 
     def judge(here: bool) -> DataFrame:
-        rows = kept.judged(reread_frame(waiting, how, here), waiting, spec).persist()
+        rows = quarantine_status.judged(reread_frame(waiting, how, here), waiting, spec).persist()
         try:
             rows.count()  # here a task without Python fails
         except Exception:
@@ -64,7 +63,7 @@ def _each(book: Workbook, work: Callable[[TableSpec, TableState, DataFrame], Tab
             return TableResult(spec.source, "unchanged", "nothing waits")
         return work(every_column(book, spec, base), base, waiting)
 
-    if quarantine_status.waiting(book) == {}:
+    if quarantine_counts.waiting(book) == {}:
         return [TableResult(s.source, "unchanged", "nothing waits") for s in book.specs.values()]
     return book.each_table(of_table)
 
@@ -84,7 +83,7 @@ def plan(book: Workbook) -> list[dict[str, Any]]:
         with _judged(book, spec, waiting) as rows:
             first = F.min_by(
                 F.struct("r.path", "r.row_no", "r.form", "r.layout", "r.reason", F.col("reason").alias("why")),
-                F.expr(kept.RECORD_PLACE),
+                F.expr(quarantine_status.RECORD_PLACE),
             )
             groups = (
                 rows.groupBy("r.column_name", "outcome", F.expr(_kind_sql(book.endpoint.delimiter)))
@@ -127,12 +126,12 @@ def _kind_sql(delimiter: str) -> str:
 
 def _unreadable(book: Workbook) -> list[dict[str, Any]]:
     """Return a row about the messages that name no table, if any exist."""
-    if not (lost := quarantine_status.unreadable(book)):
+    if not (lost := quarantine_counts.unreadable(book)):
         return []
     first = lost[0]
     return [
         {
-            "table": quarantine_status.NO_TABLE, "rows": len(lost), "key_known": 0, "since": f"{min(r['set_aside_at'] for r in lost):%Y-%m-%d %H:%M:%S}",
+            "table": quarantine_counts.NO_TABLE, "rows": len(lost), "key_known": 0, "since": f"{min(r['set_aside_at'] for r in lost):%Y-%m-%d %H:%M:%S}",
             "replay": "never", "because": "they name no table: see their bytes (raw), then discard them",
             "example": f"{first['path']} offset {first['row_no']}: {first['reason']}",
         }
@@ -151,16 +150,16 @@ def run(book: Workbook) -> list[TableResult]:
     """
     todo = {"replay": _replay, "discard": _discard}.get(book.settings.quarantine)
     done = _each(book, lambda *of_table: todo(book, *of_table)) if todo else []
-    if todo is _discard and not book.settings.tables and (count := stream_read.discard(book)):
-        done.append(TableResult(quarantine_status.NO_TABLE, "discarded", counts={"discarded": count}))
+    if todo is _discard and not book.settings.tables and (count := unreadable_messages.discard(book)):
+        done.append(TableResult(quarantine_counts.NO_TABLE, "discarded", counts={"discarded": count}))
     return done
 
 
 def _discard(book: Workbook, spec: TableSpec, base: TableState, waiting: DataFrame) -> TableResult:
     base.require_not_paused(spec.source)
-    batch, count = commit.new_batch(), waiting.count()
-    discarded = kept.changed(waiting, batch, quarantine.before(base), status=columns.DISCARDED)
-    kept.add(book.spark, book.ops("quarantine"), discarded)
+    batch, count = batch_branches.new_batch(), waiting.count()
+    discarded = quarantine_table.changed(waiting, batch, quarantine.before(base), status=columns.DISCARDED)
+    quarantine_table.add(book.spark, book.ops("quarantine"), discarded)
     book.waiting.pop(spec.source, None)
     return TableResult(spec.source, "discarded", counts={"discarded": count})
 
@@ -172,12 +171,14 @@ def _replay(book: Workbook, spec: TableSpec, base: TableState, waiting: DataFram
         counts = {r.outcome.replace(" ", "_"): r["count"] for r in rows.groupBy("outcome").count().collect()}
         note = "; ".join(f"{n} {what.replace('_', ' ')}" for what, n in sorted(counts.items()))
         counts = {{"apply": "replayed"}.get(k, k): v for k, v in counts.items()}
-        batch, name = commit.new_batch(), book.ops("quarantine")
+        batch, name = batch_branches.new_batch(), book.ops("quarantine")
         try:
             if not counts.get("replayed"):
                 news = _now(rows).where("not (status <=> was_status and reason <=> was_reason)")
                 if not news.isEmpty():
-                    kept.add(book.spark, name, kept.changed(news, batch, quarantine.before(base)))
+                    quarantine_table.add(
+                        book.spark, name, quarantine_table.changed(news, batch, quarantine.before(base))
+                    )
             else:
                 _apply(book, spec, base, rows, batch, counts)
         except PositionMovedError as e:
@@ -193,10 +194,14 @@ def _now(rows: DataFrame) -> DataFrame:
 
     was = [F.col("r.status").alias("was_status"), F.col("r.reason").alias("was_reason")]
     records = rows.select(
-        "r.*", F.expr(kept.RECORD_PLACE).alias("place"), "outcome", *was, F.col("reason").alias("new_reason")
+        "r.*",
+        F.expr(quarantine_status.RECORD_PLACE).alias("place"),
+        "outcome",
+        *was,
+        F.col("reason").alias("new_reason"),
     )
     status = (
-        f"case when outcome = '{kept.APPLY}' then '{columns.REPLAYED}' "
+        f"case when outcome = '{quarantine_status.APPLY}' then '{columns.REPLAYED}' "
         f"when outcome in ('{columns.OBSOLETE}', '{columns.STILL_BAD}') then outcome else status end"
     )
     reason = f"if(outcome = '{columns.STILL_BAD}', new_reason, reason)"
@@ -211,20 +216,24 @@ def _apply(
 
     records = _now(rows)
     if spec.key:
-        changes = kept.last_applied(rows, spec).persist()
+        changes = quarantine_status.last_applied(rows, spec).persist()
         bounds = tuple(changes.agg(*map(F.expr, merge.bounds_sql(spec))).first())
         is_open = F.col("status").isin(*columns.OPEN)
         # A row that is still bad must not be applied later over a newer one that is applied now.
         records = (
             records.where(~is_open)
             .drop("place")
-            .unionByName(kept.overtaken(records.where(is_open), changes, spec, batch), allowMissingColumns=True)
+            .unionByName(
+                quarantine_status.overtaken(records.where(is_open), changes, spec, batch), allowMissingColumns=True
+            )
         )
     else:
         changes, bounds = _appended(rows), (None, None)
     summary = {"frazil.kind": "replay", "frazil.counts": json.dumps(counts, separators=(",", ":"))}
     try:
-        with quarantine.staged(book, spec, base, lambda: kept.changed(records, batch, base.sequence), batch) as ready:
+        with quarantine.staged(
+            book, spec, base, lambda: quarantine_table.changed(records, batch, base.sequence), batch
+        ) as ready:
             metadata = commit.CommitMetadata(replace(base.position, batch=batch), summary, before_commit=ready)
             commit_by_merge(book, spec, base, metadata, RowsToMerge(lambda: changes, "a replay", bounds))
     finally:
@@ -235,5 +244,5 @@ def _appended(rows: DataFrame) -> DataFrame:
     """Return the rows that a table of all changes gains; a message has a place in its partition, and no row's number."""
     number = f"if(r.form = '{columns.JSON}', null, cast(r.row_no as int))"
     own = zip(("op", "commit_ts", "change_seq", "r.object", number), OPERATION_COLUMNS, strict=True)
-    good = rows.where(f"outcome = '{kept.APPLY}'")
+    good = rows.where(f"outcome = '{quarantine_status.APPLY}'")
     return good.selectExpr("after.*", *[f"{value} as {name}" for value, name in own])

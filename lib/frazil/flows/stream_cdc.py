@@ -14,10 +14,10 @@ from frazil.config.spec import TableSpec
 from frazil.dms.control_records import Definition
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.position import STREAM_LOAD, Position
+from frazil.dms.stream_retention import Retention
 from frazil.dms.stream_source import (
     ARRIVED,
     Offsets,
-    Retention,
     StreamRead,
     UnreachableError,
     max_offsets,
@@ -33,21 +33,11 @@ from frazil.flows.continuous import LONGEST_PAUSE_S, asleep, show
 from frazil.flows.control_record_changes import require_one_meaning
 from frazil.flows.new_tables import handle_new_tables
 from frazil.flows.schema_changes import FromStream, follow
-from frazil.flows.stream_check import begin_of, only_topic
-from frazil.flows.stream_read import (
-    APART,
-    WAITS,
-    Group,
-    Read,
-    definitions,
-    keep_position,
-    messages,
-    own,
-    require_known,
-    require_readable,
-)
+from frazil.flows.stream_position import begin_of, only_topic
+from frazil.flows.stream_read import APART, WAITS, Group, Read, definitions, keep_position, messages, own, require_known
+from frazil.flows.unreadable_messages import require_readable
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit, jvm
+from frazil.lake import batch_branches, jvm
 from frazil.lake.commit import PositionMovedError
 from frazil.lake.schema_evolution import columns_in_metadata
 from frazil.lake.tables import TableState, read_table_state
@@ -145,7 +135,7 @@ class _Run:
         """Read a table's position and check it against the stream."""
         name = self.book.name(spec)
         if spec.source not in self.base:
-            commit.remove_abandoned_branches(self.book.spark, name)
+            batch_branches.remove_abandoned_branches(self.book.spark, name)
         base = read_table_state(self.book.spark, name)
         seen = self._seen(spec, base)
         self.base[spec.source] = base
@@ -234,7 +224,7 @@ class _Run:
         reached = max_offsets(part.at, end)
         if not self._changes(replace(part, end=reached), seen, result):
             # a record's change of the schema must not be lost
-            position = self.position_at(part.spec, part.base, commit.new_batch(), reached)
+            position = self.position_at(part.spec, part.base, batch_branches.new_batch(), reached)
             keep_position(self.book, part.spec, part.base, position)
 
     def _evolve(self, spec: TableSpec, base: TableState, definition: Definition) -> TableState:
@@ -268,7 +258,7 @@ class _Run:
             base = read_table_state(self.book.spark, self.book.name(spec))
             seen = max_offsets(base.position.stream, self._seen(spec, base))
             if seen != base.position.stream:
-                keep_position(self.book, spec, base, self.position_at(spec, base, commit.new_batch(), seen))
+                keep_position(self.book, spec, base, self.position_at(spec, base, batch_branches.new_batch(), seen))
             return TableResult(spec.source, "unchanged")
 
         self._each(work)

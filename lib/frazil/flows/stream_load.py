@@ -12,22 +12,23 @@ from frazil.dms.control_records import CREATE
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.load_gate import load_gate
 from frazil.dms.position import NO_LOAD, STREAM_LOAD, Position
-from frazil.dms.stream_source import ARRIVED, Offsets, StreamRead, max_offsets, min_offsets, recreated, stream_name
+from frazil.dms.stream_retention import recreated
+from frazil.dms.stream_source import ARRIVED, Offsets, StreamRead, max_offsets, min_offsets, stream_name
 from frazil.engine.collapsed_batch import Collapsed, Wanted, frame_of
 from frazil.engine.message_blocks import Around, arrivals, find_places
 from frazil.errors import many
-from frazil.flows import quarantine
-from frazil.flows.executors_without_python import in_tasks_or_here
+from frazil.flows import bad_row_limits, quarantine
 from frazil.flows.new_tables import handle_new_tables
 from frazil.flows.quarantine import OfBatch
 from frazil.flows.schema_changes import FromStream, follow
-from frazil.flows.stream_check import only_topic
-from frazil.flows.stream_read import APART, Group, Read, keep_position, messages, own, require_known, require_readable
+from frazil.flows.stream_position import only_topic
+from frazil.flows.stream_read import APART, Group, Read, keep_position, messages, own, require_known
+from frazil.flows.tasks_or_here import in_tasks_or_here
+from frazil.flows.unreadable_messages import require_readable
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit, merge
+from frazil.lake import batch_branches, commit, merge
 from frazil.lake.other_writers import COLUMNS, OtherWriterError
 from frazil.lake.tables import TableState, columns_of, read_table_state
-from frazil.report import latency
 from frazil.results import TableResult
 
 EMPTY = "no load records yet: counts as empty; its changes are applied as they come"
@@ -54,7 +55,7 @@ class _Load:
 
     def look(self, spec: TableSpec) -> TableResult:
         """Find where a table's load records would begin."""
-        commit.remove_abandoned_branches(self.book.spark, self.book.name(spec))
+        batch_branches.remove_abandoned_branches(self.book.spark, self.book.name(spec))
         again = self.policy == "reload"
         try:
             base = read_table_state(self.book.spark, self.book.name(spec))
@@ -154,7 +155,7 @@ class _Load:
         """Return a table's position after a load that was read up to `load`; its changes begin at `stream`."""
         return replace(
             base.position,
-            batch=commit.new_batch(load=digest == STREAM_LOAD),
+            batch=batch_branches.new_batch(load=digest == STREAM_LOAD),
             load_digest=digest,
             stream=stream,
             stream_load=load,
@@ -232,7 +233,7 @@ class _Load:
     def _load(self, spec: TableSpec, read: Read, base: TableState, position: Position, count: int) -> TableResult:
         again = base.position.loaded and (not base.position.awaits_load or self.policy == "reload")
         # A message that DMS sent twice is stored twice; without a key this cannot be detected.
-        wanted = Wanted(latency.QUANTILES, in_driver=False, most_bad=quarantine.most_kept(self.book, spec))
+        wanted = Wanted(in_driver=False, most_bad=bad_row_limits.most_kept(self.book, spec))
         part = read.part(spec, self.begin[spec.source], loads=True)
 
         def collapse(here: bool) -> Collapsed:
@@ -241,7 +242,7 @@ class _Load:
         found = in_tasks_or_here(self.book, spec, collapse)
         try:
             bad = found.bad.count
-            quarantine.admit_rows(self.book, spec, found.bad, found.counts_and_delays["changes"], found.files)
+            bad_row_limits.admit_rows(self.book, spec, found.bad, found.counts_and_delays["changes"], found.files)
             rows = found.frame if found.frame is not None else frame_of(self.book.spark, found.rows, spec)
             rows = rows if spec.policy == "append" else rows.select("after.*")
             known = self.gate.rows(spec.source) if self.gate else None

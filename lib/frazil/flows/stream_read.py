@@ -1,7 +1,6 @@
 """One read of a stream for all tables: what it contains, and which part belongs to each table.
 
-The driver sees groups of similar messages. Those that name no table stop the tables they may belong to, are quarantined,
-or are ignored.
+The driver sees groups of similar messages.
 """
 
 from __future__ import annotations
@@ -23,101 +22,17 @@ from frazil.engine import message_batch, message_blocks
 from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.engine.message_batch import MOST
 from frazil.engine.message_blocks import MOST_BYTES, SAMPLED, Blocks, Part, PartReading
-from frazil.engine.quarantine_records import unreadable_records
 from frazil.errors import many
 from frazil.flows.control_record_changes import names_in_messages
-from frazil.flows.executors_without_python import tasks_or_here
+from frazil.flows.tasks_or_here import tasks_or_here
+from frazil.flows.unreadable_messages import handle_unreadable
 from frazil.flows.workbook import Workbook
-from frazil.lake import commit, quarantine_columns, quarantine_table
+from frazil.lake import commit
 from frazil.lake.tables import TableState
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
-
-
-def handle_unreadable(book: Workbook, read: Read) -> None:
-    """Quarantine messages that name no table, before any table passes them, or report that they are ignored."""
-    going = [g for g in read.groups if not g.readable and not _stays(book, g)]
-    if going and book.settings.on_unreadable == "quarantine":
-        _set_aside(book, read.unreadable({g.object for g in going}), going, sum(g.count for g in read.groups))
-    elif going:
-        book.progress(f"ignored, as none of DMS's: {_places(going)}")
-
-
-def require_readable(book: Workbook, spec: TableSpec, groups: Iterable[Group], at: Offsets, only: str) -> None:
-    """Raise StreamError if a message after the table's position names no table and may be this table's.
-
-    `only` is the topic of all its messages; empty: any.
-    """
-    lost = [g for g in groups if not g.readable and g.is_after(at) and only in ("", stream_name(g.object))]
-    if not (lost := [g for g in lost if _stays(book, g)]):
-        return
-    hidden = any(_hidden(book, g) for g in lost)
-    sample = "" if hidden else f", such as {lost[0].sample!r}"
-    why = ": they are not quarantined, since columns are masked or left out, and their bytes may show them"
-    raise StreamError(
-        f"{spec.source}: messages that are none of DMS's ({_places(lost)}){sample}"
-        f"{why if hidden and book.settings.on_unreadable == 'quarantine' else ''}",
-        f"see what writes there; to {'' if hidden else 'quarantine them, run with on_unreadable=quarantine, to '}"
-        "ignore them, run with on_unreadable=report",
-    )
-
-
-def _stays(book: Workbook, group: Group) -> bool:
-    """Return whether tables stop at such messages: as the settings say, or because their bytes may not be kept.
-
-    In a topic of no table they stop nothing.
-    """
-    policy = book.settings.on_unreadable
-    if policy == "quarantine":
-        return _hidden(book, group)
-    return policy == "stop" and any(
-        book.may_have_messages_in(s, stream_name(group.object)) for s in book.every.values()
-    )
-
-
-def _hidden(book: Workbook, group: Group) -> bool:
-    """Return whether a message may reveal what a table masks or leaves out."""
-    return any(
-        s.has_hidden_columns and book.may_have_messages_in(s, stream_name(group.object)) for s in book.every.values()
-    )
-
-
-def _places(groups: Sequence[Group]) -> str:
-    return ", ".join(f"{g.count} in {g.object} from offset {g.first}" for g in groups)
-
-
-def _set_aside(book: Workbook, lost: DataFrame, groups: Sequence[Group], total: int) -> None:
-    most, share = book.settings.max_bad_rows, book.settings.max_bad_percent
-
-    def admit(count: int) -> None:
-        if count > most or count * 100 > share * total:
-            raise StreamError(
-                f"messages that are none of DMS's ({_places(groups)}), such as {groups[0].sample!r}: {count:,} of {total:,} messages "
-                f"are more than max_bad_rows={most:,} and max_bad_percent={share:g} allow",
-                "see what writes there, or raise the limit; no table has passed them",
-            )
-
-    records = unreadable_records(lost, book.stream.scheme, commit.new_batch())
-    count, first = quarantine_table.add_once(book.spark, book.ops("quarantine"), records, admit)
-    if count:
-        book.progress(f"{many(count, 'message')} naming no table quarantined: {', '.join(first)}")
-
-
-def discard(book: Workbook) -> int:
-    """Discard the messages of the book's stream that name no table, and return their number."""
-    name, batch = book.ops("quarantine"), commit.new_batch()
-    if not book.spark.catalog.tableExists(name):
-        return 0
-    lost = quarantine_table.unreadable(book.spark, name, book.message_paths)
-    records = quarantine_table.changed(lost, batch, 1, status=quarantine_columns.DISCARDED).persist()
-    try:
-        if count := records.count():
-            quarantine_table.add(book.spark, name, records)
-        return count
-    finally:
-        records.unpersist()
 
 
 BY = ("object", "kind", "operation", "schema", "table")

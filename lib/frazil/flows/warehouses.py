@@ -14,7 +14,7 @@ from frazil.config.spec import TableSpec
 from frazil.config.timestamps import clock
 from frazil.config.warehouses import Warehouse, declared
 from frazil.errors import FrazilError
-from frazil.flows import served
+from frazil.flows import warehouse_lateness, warehouse_refresh
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
 from frazil.results import TableResult
@@ -68,7 +68,7 @@ def look_at(book: Workbook, w: Warehouse, tables: Sequence[LakeTable], refresh: 
                 found.append(look(w, connection, t, state, refresh))
             except FrazilError as e:
                 found.append(failed(w, t, state, e.problem))
-    rows = [served.row_of(seen, book) for seen in found]
+    rows = [warehouse_refresh.row_of(seen, book) for seen in found]
     if rows:
         pyiceberg_catalog.append(book.catalog, book.settings.ops_namespace, pyiceberg_catalog.SERVED, rows)
     return found
@@ -136,7 +136,7 @@ def set_up(book: Workbook, only_plans: bool) -> list[dict[str, Any]]:
 
 
 def looks(book: Workbook, refresh: bool) -> list[dict[str, Any]]:
-    """Return a row per warehouse and table: what is served, the lake's newest snapshot, and how late that is."""
+    """Return a row per warehouse and table: what is warehouse_refresh, the lake's newest snapshot, and how late that is."""
 
     def rows(w: Warehouse, tables: list[LakeTable]) -> list[dict[str, Any]]:
         if not family(w).DRIVER:
@@ -148,9 +148,9 @@ def looks(book: Workbook, refresh: bool) -> list[dict[str, Any]]:
 
 def _row(book: Workbook, seen: Seen) -> dict[str, Any]:
     table = pyiceberg_catalog.get_table(book.catalog, book.specs[seen.table].target)
-    at, newer = served.position_in(table, seen.served.snapshot, seen.served.metadata)
+    at, newer = warehouse_lateness.position_in(table, seen.served.snapshot, seen.served.metadata)
     known = seen.status != "unknown" and at is not None
-    behind = {"commits_late": len(newer), "late_s": round(served.seconds_late(newer), 1)} if known else {}
+    behind = {"commits_late": len(newer), "late_s": round(warehouse_lateness.seconds_late(newer), 1)} if known else {}
     return {
         "table": seen.table, "status": seen.status, "serves": _state(at.snapshot_id, at.timestamp_ms) if at else "–",
         "newest": _state(seen.newest.snapshot, seen.newest.committed_ms), "commits_late": None, "late_s": None, **behind,

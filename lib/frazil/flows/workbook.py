@@ -330,7 +330,7 @@ class Workbook:
 
     def check_files(self, spec: TableSpec, there: TableObjects) -> None:
         """Check a table's files against the endpoint's settings, once; a contradiction raises EndpointError."""
-        from frazil.dms.settings_check import check_files
+        from frazil.dms.files_against_settings import check_files
 
         if spec.source not in self._checked and (there.loads or there.changes):
             check_files(there, self.source_table(spec))

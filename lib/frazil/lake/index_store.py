@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
-from frazil.lake import jvm, jvm_files, jvm_row_delta
+from frazil.lake import jvm, jvm_data_files, jvm_files
 from frazil.lake.key_index import MANIFEST, SEGMENT, parsed, write_manifest, written
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class IndexStore:
         named, stored = ({s["name"] for s in of.get("segments", ())} for of in (manifest, there))
         for name in named - stored:
             to = jvm_files.place(table.location(), f"{FOLDER}/{name}")
-            jvm_row_delta.store(self.spark, table, str(self.folder / name), to)
+            jvm_data_files.store(self.spark, table, str(self.folder / name), to)
         jvm_files.write(table, f"{FOLDER}/{MANIFEST}", written({**manifest, "written": time.time()}))
         for name, created in jvm_files.names(table, FOLDER).items():
             if SEGMENT.fullmatch(name) and name not in named and time.time() - created / 1000 > UNNAMED_S:

@@ -27,7 +27,7 @@ _watched: list[SparkContext] = []
 def watch_executors(spark: SparkSession, say: Callable[[str], None]) -> None:
     """Ask the executors of a cluster once, in a thread, what Python they have; say what is missing.
 
-    Nothing is stopped by it: where tasks cannot run the core, this process reads (`flows.executors_without_python`).
+    Nothing is stopped by it: where tasks cannot run the core, this process reads (`flows.tasks_or_here`).
     """
     context = spark.sparkContext
     if context in _watched or is_local(spark):

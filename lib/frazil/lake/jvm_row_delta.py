@@ -23,14 +23,13 @@ from frazil.lake.jvm import (
     java_list,
     package,
 )
-from frazil.lake.jvm_data_files import ScanTasks
+from frazil.lake.jvm_data_files import ScanTasks, _no_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _GUAVA = "org.apache.iceberg.relocated.com.google.common"
 Check = Callable[[JavaSnapshot], None]
-_PARQUET = "org.apache.iceberg.shaded.org.apache.parquet"
 
 
 @dataclass
@@ -116,13 +115,6 @@ def _each_as_json(spark: SparkSession, lines: Any) -> Any:
     return handles.as_lambda("java.util.function.Consumer", handles.chained(to_json, add))
 
 
-def _no_file(spec_id: int, partition: Any) -> dict[str, Any]:
-    """Return a data file in JSON for a scan task of which only the partition or the delete files are wanted."""
-    file = {"spec-id": spec_id, "content": "DATA", "file-path": "-", "file-format": "PARQUET",
-            "file-size-in-bytes": 1, "record-count": 1}  # fmt: skip
-    return file if partition is None else file | {"partition": partition}
-
-
 def delete_files(spark: SparkSession, table: JavaTable, entries: list[dict]) -> list[Any]:
     """Turn delete files from JSON into Java lists, one per partition spec."""
     lists, tasks = [], ScanTasks(spark, table)
@@ -145,54 +137,6 @@ def deleted_positions(spark: SparkSession, table: JavaTable, path: str, deletes:
     loader = package(spark, "org.apache.iceberg.data").BaseDeleteLoader(read)
     blob = bytes(loader.loadPositionDeletes(files, path).serialize().array())
     return blob[8:-4]  # before it: length and magic number; after it: a checksum
-
-
-def new_location(table: JavaTable, name: str) -> str:
-    """Return the table's location for a new file of that name."""
-    return table.locationProvider().newDataLocation(name)
-
-
-def store(spark: SparkSession, table: JavaTable, local: str, location: str) -> None:
-    """Copy a local file to its location, over what an attempt left there, through the table's own file access."""
-    out = table.io().newOutputFile(location).createOrOverwrite()
-    try:
-        package(spark, "java.nio.file").Files.copy(package(spark, "java.io").File(local).toPath(), out)
-    finally:
-        out.close()
-
-
-def data_file(spark: SparkSession, table: JavaTable, location: str, partition: dict | None) -> tuple[Any, Any]:
-    """Return the DataFile of a Parquet file, with the metrics of its footer, and its partition as a scan task's JSON has it."""
-    ice, there = package(spark, "org.apache.iceberg"), table.io().newInputFile(location)
-    metrics = _metrics(spark, table, there)
-    # Not `withInputFile`: it gives a local file a name with a scheme, unlike all others of its table.
-    builder = ice.DataFiles.builder(table.spec()).withPath(location).withFileSizeInBytes(there.getLength())
-    builder = builder.withFormat("parquet").withMetrics(metrics)
-    if partition is None:
-        return builder.build(), None
-    task = ScanTasks(spark, table).of(_no_file(table.spec().specId(), partition))
-    shown = json.loads(ice.ScanTaskParser.toJson(task))["data-file"].get("partition")
-    return builder.withPartition(task.file().partition()).build(), shown
-
-
-def _metrics(spark: SparkSession, table: JavaTable, file: Any) -> Any:
-    """Return the column metrics in a Parquet file's footer.
-
-    For each file `fileMetrics` would read all of Hadoop's settings from its jars again. That takes 10 ms, and a local
-    file does not need it.
-    """
-    wanted = package(spark, "org.apache.iceberg").MetricsConfig.forTable(table)
-    footers, path = package(spark, "org.apache.iceberg.parquet").ParquetUtil, local_path(file.location())
-    if not path:
-        return footers.fileMetrics(file, wanted)
-    plain = package(spark, f"{_PARQUET}.conf").PlainParquetConfiguration()
-    options = package(spark, _PARQUET).ParquetReadOptions.builder(plain).build()
-    here = package(spark, f"{_PARQUET}.io").LocalInputFile(package(spark, "java.io").File(path).toPath())
-    reader = package(spark, f"{_PARQUET}.hadoop").ParquetFileReader.open(here, options)
-    try:
-        return footers.footerMetrics(reader.getFooter(), package(spark, "java.util.stream").Stream.empty(), wanted)
-    finally:
-        reader.close()
 
 
 def manifests_at_once(spark: SparkSession, table: JavaTable, update: Any) -> None:

@@ -36,10 +36,10 @@ GROWTH = 4
 
 def bytes_per_row(spec: TableSpec) -> int:
     """Return how many bytes a row takes in an index at most: numbers of the key, file and position, and the row's id."""
-    return 8 * (len(key_sql(spec)) + 2)
+    return 8 * (len(key_numbers_sql(spec)) + 2)
 
 
-def key_sql(spec: TableSpec, row: str = "") -> list[str]:
+def key_numbers_sql(spec: TableSpec, row: str = "") -> list[str]:
     """Return the SQL of a key's numbers: the key itself if 64 bits can hold it, else two halves of its digest.
 
     Spark computes the same numbers for batch and table, whatever the session's zone, its ANSI mode and a column's type

@@ -162,7 +162,7 @@ class Lanes:
             return ""
         version = jvm.format_version(jvm.load_table(self.spark, name))
         tested = (self.spark.sparkContext.applicationId, name.split(".", 1)[0], version)
-        from frazil.lake.self_test import self_test
+        from frazil.lake.row_delta_self_test import self_test
 
         with _testing:
             if tested not in _tested:

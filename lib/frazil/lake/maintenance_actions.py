@@ -13,8 +13,8 @@ from frazil.config.sql import literal
 from frazil.lake import jvm, jvm_maintenance, snapshot_expiry
 from frazil.lake.commit_retry import is_known_failure, until_committed
 from frazil.lake.compaction import compact
-from frazil.lake.kept_snapshots import read_kept_snapshots
-from frazil.lake.maintenance_plan import states_to_tag
+from frazil.lake.snapshot_log import read_kept_snapshots
+from frazil.lake.state_tags import states_to_tag
 from frazil.lake.tables import TableError
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import dataclass
 from statistics import quantiles
 from typing import TYPE_CHECKING
@@ -11,12 +10,12 @@ from typing import TYPE_CHECKING
 from frazil.config.settings import MaintenanceSettings, ParameterError
 from frazil.errors import many
 from frazil.lake import jvm, jvm_maintenance, snapshot_expiry
-from frazil.lake.kept_snapshots import KeptSnapshots, read_kept_snapshots
+from frazil.lake.snapshot_log import KeptSnapshots, read_kept_snapshots
+from frazil.lake.state_tags import states_to_tag
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HOUR_MS = 3_600_000
 MAX_MANIFESTS = 20
 """Manifests of a table that has more are rewritten."""
 
@@ -87,24 +86,6 @@ def _commit_p95_s(kept: KeptSnapshots) -> float | None:
     if len(seconds) < 2:
         return round(seconds[0], 2) if seconds else None
     return round(quantiles(seconds, n=20, method="inclusive")[-1], 2)
-
-
-def states_to_tag(kept: KeptSnapshots, s: MaintenanceSettings) -> list[tuple[str, int, int]]:
-    """Return the last states of full hours and days (UTC) without a tag: tag, snapshot, and how long to keep it, in ms."""
-    now_ms, main = time.time() * 1000, {snapshot.id for snapshot in kept.chain(kept.newest)}
-    kinds = [
-        ("hour_%Y%m%dT%H", HOUR_MS, s.hourly_tags * HOUR_MS),
-        ("day_%Y%m%d", 24 * HOUR_MS, s.daily_tags * 24 * HOUR_MS),
-    ]
-    found: list[tuple[str, int, int]] = []
-    for pattern, unit_ms, keep in kinds:
-        last: dict[str, int] = {}
-        for at, snapshot in kept.log:  # in order of time: the last one of a unit stays
-            is_over = at // unit_ms < now_ms // unit_ms
-            if is_over and at > now_ms - keep and snapshot in main:
-                last[time.strftime(pattern, time.gmtime(at / 1000))] = snapshot
-        found += [(tag, snapshot, keep) for tag, snapshot in last.items() if tag not in kept.tags]
-    return found
 
 
 @dataclass(frozen=True)

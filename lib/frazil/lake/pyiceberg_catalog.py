@@ -16,7 +16,7 @@ from frazil.lake.clocks import require_past
 from frazil.lake.jvm import TAG
 from frazil.lake.other_writers import COLUMNS, RELOAD, REPLAY, SHOWN, duplicate_keys, is_foreign, require_columns
 from frazil.lake.quarantine_columns import STATE
-from frazil.lake.self_test import PREFIX
+from frazil.lake.row_delta_self_test import PREFIX
 from frazil.lake.stored_position import damaged, history_entry, stamped
 from frazil.lake.tables import MADE
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.errors import FrazilError
 from frazil.lake import jvm_maintenance, jvm_row_delta
+from frazil.lake.delete_files import deleted_rows, write_deletes
 from frazil.lake.rewrite_files import Rewritten
-from frazil.lake.row_delta_files import deleted_rows, write_deletes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

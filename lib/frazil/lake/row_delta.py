@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.spec import TableSpec
 from frazil.lake import commit, jvm, jvm_maintenance, jvm_row_delta, jvm_schema
 from frazil.lake.commit import Commit, CommitMetadata, MismatchError, commit_of, require_same_position
-from frazil.lake.data_file_writer import ROW_ID
-from frazil.lake.row_delta_files import NewFile, in_order, write_deletes, write_rows
+from frazil.lake.delete_files import write_deletes
+from frazil.lake.row_delta_files import NewFile, in_order, write_rows
+from frazil.lake.row_ids import with_new_ids, with_row_ids
 from frazil.lake.row_locator import Locator, StoredRows, live_rows
 from frazil.lake.small_file_merge import SmallFileMerge
 from frazil.lake.tables import TableState, read_table_state
 
 if TYPE_CHECKING:
-    import numpy as np
     from pyarrow import Table
     from pyspark.sql import SparkSession
 
@@ -117,24 +117,3 @@ def with_partition_values(spark: SparkSession, table: jvm.JavaTable, rows: Table
     for i, values in enumerate(jvm_schema.partitioning(spark, table).values(columns)):
         rows = rows.append_column(f"p{i}", values)
     return rows
-
-
-def with_row_ids(rows: Table, row_ids: np.ndarray | None) -> Table:
-    """Return rows with the ids that they keep, null for new rows; without that column if the table has no ids."""
-    import pyarrow as pa
-
-    rows = rows.drop_columns([c for c in rows.column_names if c.startswith("stored_key_number")])
-    return rows if row_ids is None else rows.append_column(ROW_ID, pa.array(row_ids, mask=row_ids < 0))
-
-
-def with_new_ids(rows: Table, row_ids: np.ndarray, first: list[int], written: list[NewFile]) -> Table:
-    """Return committed rows with all their ids: those of new rows are their file's first one plus the position."""
-    import numpy as np
-    import pyarrow as pa
-
-    new, start = np.full(rows.num_rows, -1, np.int64), 0  # deleted rows come last
-    for number, file in zip(first, written, strict=True):
-        new[start : start + file.rows] = np.arange(number, number + file.rows)
-        start += file.rows
-    at = rows.column_names.index(ROW_ID)
-    return rows.set_column(at, ROW_ID, pa.array(np.where(row_ids >= 0, row_ids, new)))

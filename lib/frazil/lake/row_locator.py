@@ -14,11 +14,12 @@ from frazil.config.spec import TableSpec
 from frazil.lake import index_store, jvm, jvm_maintenance, jvm_row_delta, jvm_schema
 from frazil.lake.commit import MismatchError, RowDeltaUnsupportedError
 from frazil.lake.data_file_writer import ROW_ID
+from frazil.lake.delete_files import by_file, deleted_rows
 from frazil.lake.index_segment import DamagedError
 from frazil.lake.index_store import IndexStore
-from frazil.lake.key_index import MANIFEST, KeyIndex, key_sql
+from frazil.lake.key_index import MANIFEST, KeyIndex, key_numbers_sql
 from frazil.lake.rewrite_files import ORDER, file_name
-from frazil.lake.row_delta_files import NewFile, by_file, deleted_rows
+from frazil.lake.row_delta_files import NewFile
 from frazil.lake.small_frames import collect_arrow, frame
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class Locator:
 
     def _opened(self, table: jvm.JavaTable, identity: str) -> KeyIndex:
         """Return the index in the folder, or the one next to the table if that is of a later snapshot; empty if there is none."""
-        index = KeyIndex(self.folder, identity, len(key_sql(self.spec)), self.has_row_ids)
+        index = KeyIndex(self.folder, identity, len(key_numbers_sql(self.spec)), self.has_row_ids)
         index.load()
 
         def is_newer(stored: int | None) -> bool:
@@ -139,7 +140,7 @@ class Locator:
         """Return what an index must agree on: the table, its key, how keys become numbers, and row ids."""
         ids = jvm_schema.ids(self.spark, table)
         keys = [ids[k] for k in self.spec.key]
-        identity = f"{table.uuid()} {keys} {key_sql(self.spec)} {jvm.versions(self.spark)}"
+        identity = f"{table.uuid()} {keys} {key_numbers_sql(self.spec)} {jvm.versions(self.spark)}"
         return identity + f" {ROW_ID}" * self.has_row_ids
 
     def _follow(self, table: jvm.JavaTable, now: jvm.JavaSnapshot) -> bool:
@@ -187,7 +188,7 @@ class Locator:
                 index.marks[target] = self.live_files[target].mark
 
     def _rebuild(self, table: jvm.JavaTable, now: jvm.JavaSnapshot) -> None:
-        self.index = KeyIndex(self.folder, self.index.identity, len(key_sql(self.spec)), self.has_row_ids)
+        self.index = KeyIndex(self.folder, self.index.identity, len(key_numbers_sql(self.spec)), self.has_row_ids)
         self._read_keys(table, list(self.live_files), now.snapshotId())
         if not self._settle(table, now):
             raise RowDeltaUnsupportedError(
@@ -241,7 +242,7 @@ class Locator:
                 part.append(paths.pop())
             numbers = [(p, self.index.number(p)) for p in part]
             files = F.broadcast(frame(self.spark, numbers, "path string, file int"))
-            keys = [F.expr(k).alias(f"key_number{i}") for i, k in enumerate(key_sql(self.spec))]
+            keys = [F.expr(k).alias(f"key_number{i}") for i, k in enumerate(key_numbers_sql(self.spec))]
             nth = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1)).cast("int").alias("nth")
             place = [F.input_file_name().alias("path"), F.input_file_block_start().alias("start"), nth]
             with jvm_maintenance.staged(self.spark, table, [tasks.task(p) for p in part]) as read:

@@ -9,8 +9,6 @@ from frazil.dms.position import POSITION, Position, PositionError
 from frazil.lake import jvm
 from frazil.lake.jvm import TAG
 
-BATCH, BRANCH_PREFIX = "frazil.batch", "frazil_"
-
 
 def stamped(text: str) -> tuple[Position, dict[str, int]]:
     """Return a table's position and its stamp; raise PositionError if either is damaged."""

@@ -14,7 +14,7 @@ from frazil.config.sql import identifier, literal
 from frazil.config.time_sql import driver_rows
 from frazil.dms.position import POSITION, Position
 from frazil.lake import jvm
-from frazil.lake.kept_snapshots import KeptSnapshot, read_kept_snapshots
+from frazil.lake.snapshot_log import KeptSnapshot, read_kept_snapshots
 from frazil.lake.tables import TableError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Snapshot(KeptSnapshot):
 
     @cached_property
     def source_ms(self) -> list[int]:
-        """When the source committed the changes, as quantiles (`latency.QUANTILES`); empty if DMS wrote no commit times."""
+        """When the source committed the changes, as quantiles (`latency_sketch.QUANTILES`); empty if DMS wrote no commit times."""
         sketch = json.loads(self.summary.get("frazil.latency", "{}"))
         return [sketch["picked_up"] - age for age in reversed(sketch.get("age", []))]
 

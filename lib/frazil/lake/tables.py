@@ -1,7 +1,4 @@
-"""The Iceberg table as Frazil keeps it: its creation, its properties, and its position.
-
-A table that was rolled back below its position stops, as further batches would lose changes.
-"""
+"""The Iceberg table as Frazil keeps it: its creation, its properties, and its position."""
 
 from __future__ import annotations
 
@@ -23,6 +20,7 @@ from frazil.lake import jvm, jvm_schema, stored_applied_files
 from frazil.lake.clocks import require_table_in_past
 from frazil.lake.jvm import TAG
 from frazil.lake.other_writers import COLUMNS, RELOAD, REPLAY, require_own_columns, require_unique_keys, to_record
+from frazil.lake.rollback import require_not_rolled_back
 from frazil.lake.stored_position import read_position, require_position
 from frazil.lake.table_pause import PAUSED, paused_error
 
@@ -339,47 +337,3 @@ def require_sound(spark: SparkSession, name: str) -> None:
     *_, stamp = _stored_position(table, name)
     require_not_rolled_back(table, name, stamp)
     require_own_columns(spark, table, name)
-
-
-class RolledBackError(FrazilError):
-    """A table was rolled back below its position: further batches would lose changes silently."""
-
-    decision = True
-
-
-def require_not_rolled_back(table: jvm.JavaTable, name: str, stamp: dict[str, int]) -> list[jvm.JavaSnapshot]:
-    """Walk back from the current snapshot to the position's own; an older one on the way means a rollback.
-
-    Return the snapshots since the position, newest first.
-    """
-    since: list[jvm.JavaSnapshot] = []
-    for snapshot in jvm.ancestors(table):
-        if snapshot.snapshotId() == stamp["snapshot"]:
-            return since
-        since.append(snapshot)
-        if snapshot.sequenceNumber() < stamp["sequence"]:
-            raise RolledBackError(
-                f"{name} was rolled back to snapshot {snapshot.snapshotId()}, below its position",
-                _statement_to_go_on(table, name, snapshot),
-            )
-    tagged = table.refs().get(TAG)
-    if tagged is None or tagged.snapshotId() != stamp["snapshot"]:
-        raise RolledBackError(
-            f"{name}: the history of its position is gone",
-            "run 01_full_load with on_changed_load=replay, which reads all load and change files again; if change files are gone, "
-            "have DMS load the table again and write reload",
-        )
-    return since
-
-
-def _statement_to_go_on(table: jvm.JavaTable, name: str, snapshot: jvm.JavaSnapshot) -> str:
-    """Return the statement that sets the position to the one of the nearest snapshot at or below this one."""
-    while snapshot is not None:
-        theirs, parent = snapshot.summary().get(POSITION), snapshot.parentId()
-        if theirs or parent is None:
-            there = Position.from_json(theirs)[0] if theirs else Position()
-            stamped = there.to_json(snapshot=snapshot.snapshotId(), sequence=snapshot.sequenceNumber())
-            where = there.last or ("the load" if there.loaded else "the start")
-            return f"to continue from {where}: ALTER TABLE {name} SET TBLPROPERTIES ('{POSITION}' = {literal(stamped)})"
-        snapshot = table.snapshot(parent)
-    return "run 01_full_load with on_changed_load=replay"

@@ -1,7 +1,4 @@
-"""Latency: a sketch of each batch, measured in its own job and stored in its snapshot's summary, and many commits together.
-
-A sketch has points of a distribution at fixed shares. It is not a KLL or a t-digest: Spark 3.5 has no SQL functions for
-these. One of useful size would also exceed the half kilobyte that each kept summary can afford.
+"""Latency of many commits together, from the sketches of their batches (`engine.latency_sketch`).
 
 `Analysis` lets Spark merge the sketches into one small histogram, from which everything else is computed. Percentiles
 over commits are those of the mixture of their sketches: every point of a sketch represents its share of the commit's
@@ -11,28 +8,18 @@ rows; maxima are exact.
 
 from __future__ import annotations
 
-import json
-import time
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.timestamps import clock
+from frazil.engine.latency_sketch import OF_FILES, P50, P99, QUANTILES
 
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
 
-    from frazil.dms.endpoint import DatePartition
-    from frazil.dms.listing import DmsObject
 
-QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0)
-"""The quantiles kept of delays per change."""
-OF_FILES = (0.0, 0.5, 0.95, 0.99, 1.0)
-"""The quantiles kept of delays per file."""
-P50, P99 = QUANTILES.index(0.5), QUANTILES.index(0.99)
 TOTAL = "source_to_commit"
 STAGES = {
     "source_to_dms": "source commit → DMS wrote",
@@ -73,42 +60,6 @@ def shares(points: Sequence[float]) -> tuple[float, ...]:
     """Return the share of the changes that each point represents: those nearest to it."""
     edges = [0.0, *((a + b) / 2 for a, b in zip(points, points[1:], strict=False)), 1.0]
     return tuple(b - a for a, b in zip(edges, edges[1:], strict=False))
-
-
-def with_age_at_pickup(observed: dict[str, Any], at: float) -> dict[str, Any]:
-    """Return a batch's observations with `age` as source commit → picked up `at`."""
-    points = json.loads(observed["age"] or "null")
-    return {**observed, "age": points and json.dumps([p + round(at * 1000) for p in points])}
-
-
-def _quantiles(delays: list[tuple[float, int]]) -> list[int]:
-    """Return the quantiles of weighted delays (given in seconds), in milliseconds."""
-    if not delays:
-        return []
-    ordered = sorted(delays)
-    reached = list(accumulate(weight for _, weight in ordered))
-    return [round(ordered[bisect_left(reached, share * reached[-1])][0] * 1000) for share in OF_FILES]
-
-
-def sketch(observed: dict[str, Any], picked_up: float, files: Sequence[DmsObject], named_by: DatePartition) -> str:
-    """Return the sketch of one batch as JSON, about half a kilobyte: every kept snapshot's summary contains one.
-
-    Call it as soon as the batch is read and collapsed: `read` is the time since pickup. `land` (file written → landed)
-    and `wait` (landed → picked up) are weighted by the files' bytes. Files of streams have no such times. The settings
-    `named_by` say in which time zone files are named.
-    """
-    facts = {"picked_up": round(picked_up * 1000), "read": round((time.time() - picked_up) * 1000)}
-    delays: dict[str, list[int]] = {name: json.loads(observed[name] or "[]") for name in ("age", "dms")}
-    timed = [(f.landed - named_by.written_s(f.name), f) for f in files if f.landed]
-    delays["land"] = _quantiles([(late, max(f.size, 1)) for late, f in timed])
-    delays["wait"] = _quantiles([(picked_up - f.landed, max(f.size, 1)) for _, f in timed])
-    return json.dumps({**facts, **delays}, separators=(",", ":"))
-
-
-def source_to_commit(observed: dict[str, Any], since_pick_up_s: float) -> dict[str, float]:
-    """Return p50 and p99 of source commit → table commit over one batch, in seconds; empty without a timestamp column."""
-    age = json.loads(observed["age"] or "[]")
-    return {f"lag_{n}_s": age[i] / 1000 + since_pick_up_s for n, i in (("p50", P50), ("p99", P99)) if age}
 
 
 def _points_sql() -> str:

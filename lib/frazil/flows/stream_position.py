@@ -1,11 +1,13 @@
-"""Check a stream before a run: how much is after each table's position, and what its settings will lose."""
+"""Where each table continues in its stream and how much is there, and what the stream's settings will lose."""
 
 from __future__ import annotations
 
 from frazil.config.spec import TableSpec
-from frazil.dms.aws_json import EndpointError, stream_settings
+from frazil.dms.aws_json import stream_settings
 from frazil.dms.position import Position
-from frazil.dms.stream_source import Offsets, Retention, StreamError, max_offsets
+from frazil.dms.source_errors import EndpointError
+from frazil.dms.stream_retention import Retention
+from frazil.dms.stream_source import Offsets, StreamError, max_offsets
 from frazil.flows.workbook import Workbook
 
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from frazil.core.csv import Dialect
 from frazil.core.field_meaning import HAVE_EMPTY
 from frazil.core.field_roles import UNKNOWN, field_roles, fields_by_role
-from frazil.dms.aws_json import EndpointError
 from frazil.dms.endpoint import DatePartition, Endpoint, SourceTable
 from frazil.dms.file_columns import first_and_last, rows_of_text
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE, field_names, op_is_stated, stated_layout
 from frazil.dms.listing import DmsObject, TableObjects
+from frazil.dms.source_errors import EndpointError
 from frazil.dms.storage import decoded, read_head
 
 

@@ -14,11 +14,12 @@ from frazil.cli.peek import unsure
 from frazil.config.settings import ParameterError
 from frazil.config.source_database import ENGINES, SourceDatabaseError
 from frazil.config.spec import SpecError, TableSpec, parse_spec, spec_text
-from frazil.dms.aws_json import EndpointError, read_endpoint_document, read_json
+from frazil.dms.aws_json import read_endpoint_document, read_json
+from frazil.dms.files_against_settings import refuse
 from frazil.dms.found_files import find
 from frazil.dms.guesses import KEYS, NULLS, NUMBERS, UNSAFE, Guess, GuessedTable, Guesses, guess
 from frazil.dms.mappings import Mappings, read_mappings
-from frazil.dms.settings_check import refuse
+from frazil.dms.source_errors import EndpointError
 from frazil.errors import safe
 from frazil.flows.source_catalog import CatalogTable, dms_type
 
