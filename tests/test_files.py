@@ -17,7 +17,7 @@ from frazil.dms.listing import DmsObject, TableObjects, list_table
 from frazil.dms.mappings import Mappings
 from frazil.dms.position import MAX_RECENT, VERSION, Position, PositionError, after_changes, after_load
 from frazil.dms.source_errors import SourceError
-from frazil.flows.apply_batch import take_batch
+from frazil.flows.file_batch import take_batch
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, U, spec_of
 
 spark = pytest.mark.spark

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from frazil.config.spec import parse_spec
-from frazil.lake.lane_choice import Costs, Lanes
+from frazil.lake.lane_choice import BatchToWrite, Costs, Lanes
 from helpers import spec_of
 
 SPEC = parse_spec(spec_of("s.t", "id INT8", "v STRING(9)"))
@@ -35,7 +35,7 @@ def committed(lane: str, rows: int) -> dict[str, str]:
     ],
 )
 def test_what_is_expected_to_be_faster_is_taken(tmp_path, rows, megabytes, lasting, expected):
-    lane, why = lanes(tmp_path, rows, lasting=lasting).expect("t", SPEC, megabytes)
+    lane, why = lanes(tmp_path, rows, lasting=lasting).expect("t", SPEC, BatchToWrite(megabytes))
     assert lane == expected
     assert "about" in why or "too many for a row delta by index" in why
 
@@ -43,19 +43,19 @@ def test_what_is_expected_to_be_faster_is_taken(tmp_path, rows, megabytes, lasti
 def test_an_index_that_is_there_need_not_be_built(tmp_path):
     (tmp_path / "t").mkdir()
     (tmp_path / "t/manifest.json").touch()
-    assert lanes(tmp_path, 50_000_000).expect("t", SPEC, 0.5)[0] == "rowdelta"
+    assert lanes(tmp_path, 50_000_000).expect("t", SPEC, BatchToWrite(0.5))[0] == "rowdelta"
 
 
 def test_measured_seconds_turn_the_choice(tmp_path):
     made = lanes(tmp_path, 5_000_000, lasting=True)
     made.open["t"] = SimpleNamespace(rows=SimpleNamespace(index=None))
-    assert made.expect("t", SPEC, 0.5)[0] == "rowdelta"
+    assert made.expect("t", SPEC, BatchToWrite(0.5))[0] == "rowdelta"
     for _ in range(9):
         made.note("t", committed("merge", 5_000_000), 0.5, 0.3)
         made.note("t", committed("rowdelta", 5_000_000), 0.5, 9.0)
         made.note("t", committed("rowdelta", 5_000_000), 0.5, 2.0)
         made.note("t", committed("scan", 5_000_000), 0.5, 1.5)
-    lane, why = made.expect("t", SPEC, 0.5)
+    lane, why = made.expect("t", SPEC, BatchToWrite(0.5))
     assert lane == "merge" and why == "about 0.3 s, a row delta by scan 1.5 s, a row delta 2.0 s", why
 
 
@@ -67,7 +67,7 @@ def test_a_change_of_lane_is_said_once(tmp_path):
 
 def test_what_only_a_merge_can_write(tmp_path):
     made = lanes(tmp_path, 50_000_000, mode="rowdelta")
-    assert made.expect("t", SPEC, 0.5) == ("rowdelta", "set")
-    assert made.expect("t", SPEC, 0.5, partial=True) == ("merge", "rows that do not carry every column")
+    assert made.expect("t", SPEC, BatchToWrite(0.5)) == ("rowdelta", "set")
+    assert made.expect("t", SPEC, BatchToWrite(0.5, partial=True)) == ("merge", "rows that do not carry every column")
     without = parse_spec({k: v for k, v in spec_of("s.t", "id INT8").items() if k != "key"} | {"without_key": "append"})
-    assert made.expect("t", without, 0.5)[0] == "merge"
+    assert made.expect("t", without, BatchToWrite(0.5))[0] == "merge"

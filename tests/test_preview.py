@@ -143,7 +143,7 @@ def test_a_broken_file_fails_neither_the_preview_nor_the_other_tables(world):
 
 def test_an_error_of_the_preview_itself_is_a_sentence(world, monkeypatch):
     world.table("t").load("t", (1, "a")).loaded().changes("t", U(1, "b"))
-    monkeypatch.setattr(preview, "take_batch", lambda *_: 1 / 0)
+    monkeypatch.setattr(preview, "next_batch", lambda *_: 1 / 0)
     assert batch_of(world).files().sentence == "cannot be shown: ZeroDivisionError: division by zero"
     monkeypatch.undo()
     monkeypatch.setattr(preview_sample.Sample, "fields", lambda *_: 1 / 0)

@@ -25,6 +25,7 @@ from frazil.engine.read_files import FileToRead, ReadPlan, plan_files, read_chan
 from frazil.engine.tasks import Groups, groups_of, of_groups, results_of_groups
 from frazil.engine.write_rows import WritePlan, Written, lake_rows, write_files
 from frazil.lake import jvm, jvm_data_files, merge
+from frazil.lake.jvm_data_files import why_spark_writes
 from frazil.lake.small_frames import of_arrow
 
 if TYPE_CHECKING:
@@ -39,11 +40,6 @@ IN_PROCESS = 32 << 20
 
 A Spark job takes a second to start, with a Python process for each core.
 """
-
-
-def why_spark_writes(table: JavaTable) -> str:
-    """Return why Spark has to write this table's data files; empty: PyIceberg writes them."""
-    return "the table is sorted" if table.sortOrder().isSorted() else jvm_data_files.why_not_pyiceberg(table)
 
 
 @dataclass(frozen=True)

@@ -7,133 +7,34 @@ from __future__ import annotations
 
 import json
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.config.time_sql import driver_rows
-from frazil.core.key_numbers import has_numbers
-from frazil.dms.file_checks import FileWatch, unpacked_bytes
+from frazil.dms.file_checks import FileWatch
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.file_names import time_of_name
-from frazil.dms.listing import DmsObject, TableObjects
-from frazil.dms.position import Position, after_changes, named
-from frazil.dms.source_errors import EndpointError, SourceError
+from frazil.dms.position import named
+from frazil.dms.source_errors import SourceError
 from frazil.engine import collapsed_batch, latency_sketch, load_files, small_batch
 from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.engine.load_files import FilesToWrite, write_data_files
 from frazil.engine.write_rows import Written
 from frazil.errors import FrazilError, many
 from frazil.flows import bad_row_limits, quarantine
+from frazil.flows.file_batch import Batch, FileBatch, megabytes, to_write
 from frazil.flows.quarantine import OfBatch
-from frazil.flows.tasks_or_here import digests_of, in_tasks_or_here
+from frazil.flows.tasks_or_here import in_tasks_or_here
 from frazil.flows.workbook import Workbook
 from frazil.lake import batch_branches, commit, jvm, merge
 from frazil.lake.commit import Commit, CommitMetadata, RowDeltaUnsupportedError
-from frazil.lake.stored_applied_files import Update
 from frazil.lake.tables import TableState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-
-class Batch(ABC):
-    """Changes that are applied together."""
-
-    files: tuple[DmsObject, ...] = ()
-    watch: FileWatch | None = None
-
-    @property
-    @abstractmethod
-    def size(self) -> dict[str, int]:
-        """Return the numbers of files, messages and bytes, for the snapshot summary."""
-
-    @abstractmethod
-    def position_after(self, batch: str) -> Position:
-        """Return the table's position after the batch of this id."""
-
-    @abstractmethod
-    def collapse(self, wanted: Wanted) -> Collapsed:
-        """Return the last change per key. Without a key: the net copies of each row, or each change of messages as a row."""
-
-    def require_unchanged(self) -> None:
-        """Raise SourceError for a file that has changed since it was listed; messages never change."""
-        if self.watch:
-            self.watch.require_unchanged()
-
-    def record(self, batch: str) -> dict[str, str]:
-        """Return the properties that record which files the batch of this id applied."""
-        return {}
-
-
-class FileBatch(Batch):
-    """Change files of one table, a part of those `listed`. Once they are read, they must still be as listed."""
-
-    def __init__(
-        self, book: Workbook, spec: TableSpec, base: TableState, files: Sequence[DmsObject], listed: TableObjects
-    ):
-        self.book, self.spec, self.base, self.listed = book, spec, base, listed
-        self.files = tuple(files)
-        self.watch = FileWatch(self.files, spec.source, digests_of(book, self.files))
-        self.update: Update | None = None
-        """The update of the record of applied files, to be finished after the commit."""
-
-    @property
-    def size(self) -> dict[str, int]:
-        """Return the numbers of files and bytes."""
-        return {"files": len(self.files), "bytes": sum(f.size for f in self.files)}
-
-    def position_after(self, batch: str) -> Position:
-        """Return the table's position after these files."""
-        return after_changes(self.base.position, self.files, batch)
-
-    def collapse(self, wanted: Wanted) -> Collapsed:
-        """Return the last change per key: this process reads a small batch, Spark's tasks a large one."""
-        table = self.book.source_table(self.spec)
-        is_small = small_batch.are_small(self.files) or small_batch.must_be_small(self.spec, self.book.endpoint)
-        if is_small or wanted.in_process:
-            return small_batch.collapse_files(table, self.files, wanted)
-        from frazil.engine import large_batch
-
-        return large_batch.collapse_files(self.book.spark, table, self.files, wanted)
-
-    def record(self, batch: str) -> dict[str, str]:
-        """Return the properties that record which files the batch of this id applied."""
-        base, taken = self.base, {o.name for o in self.files}
-        awaited = [o.name for o in self.listed.changes if o.name > base.position.last and o.name not in taken]
-        table = jvm.load_table(self.book.spark, self.book.name(self.spec))
-        self.update = Update(table, base.record, batch, (*self.listed.loads, *self.listed.changes), awaited)
-        self.update.changes(base.position, self.files, self.watch.contents(), self.listed)
-        return self.update.properties
-
-
-def megabytes(size: dict[str, int]) -> float:
-    """Return the MB of a batch of this `size`; a message counts as 500 bytes."""
-    return size.get("bytes", 500 * size.get("messages", 0)) / 1e6
-
-
-def require_whole_rows(book: Workbook, spec: TableSpec) -> None:
-    """Raise EndpointError for a table without a key whose rows may be partial."""
-    if not spec.key and book.endpoint.no_sup_value is not None:
-        raise EndpointError(
-            f"{spec.source} has no key, and under UseCsvNoSupValue its rows may be partial: nothing shows what they lack",
-            "have the source log whole rows and switch UseCsvNoSupValue off, or name a key in the spec",
-        )
-
-
-def take_batch(pending: list[DmsObject], max_bytes: int, max_files: int) -> list[DmsObject]:
-    """Return the first pending objects that fit the limits, at least one."""
-    taken, size = [], 0
-    for o in pending[:max_files]:
-        # Within a batch the order is that of names.
-        if taken and (size + o.size > max_bytes or o.name < taken[-1].name):
-            break
-        taken.append(o)
-        size += o.size
-    return taken
 
 
 TOO_MANY_ROWS = "its rows are more than spark.driver.maxResultSize"
@@ -220,7 +121,8 @@ class _Applying:
 
     def apply_changes(self, why_large: str = "") -> tuple[dict[str, int], dict[str, float]]:
         """Collapse the batch and commit it by a lane. `why_large`: why the driver may not collect its rows."""
-        lane, why = self._lane(why_large)
+        batch = to_write(self.book, self.spec, self.batch.size, self.batch.files)
+        lane, why = self.book.lanes.choose(self.name, self.spec, replace(batch, why_large=why_large), self.base)
         found = self._collapsed(in_driver=lane == "rowdelta")
         try:
             self.batch.require_unchanged()
@@ -232,32 +134,6 @@ class _Applying:
             return self._commit_collapsed(found, lane, why)
         finally:
             found.release()
-
-    def _lane(self, why_large: str) -> tuple[str, str]:
-        """Return the lane of the batch, and why: that of `Lanes.choose`, unless the table or the batch needs another.
-
-        A row delta by index holds its rows in memory, so the number of rows decides, not that of files.
-        """
-        book, spec, batch = self.book, self.spec, self.batch
-        is_partial = bool(batch.files) and book.endpoint.no_sup_value is not None
-        lane, why = book.lanes.choose(self.name, spec, megabytes(batch.size), is_partial or spec.has_missing_columns)
-        if lane == "rowdelta" and (large := why_large or self._why_large()):
-            lane, why = "scan", large
-        if lane == "rowdelta" and not has_numbers(spec):
-            lane, why = "scan", "only Spark can number its keys, which are reals or long decimals"
-        reason = self.base.merge_only if lane != "merge" else ""
-        if lane == "scan" and not reason:
-            reason = load_files.why_spark_writes(jvm.load_table(book.spark, self.name))
-        return ("merge", f"{why}, and {reason}") if reason else (lane, why)
-
-    def _why_large(self) -> str:
-        """Return why packed files are too much for the driver; empty if they are not."""
-        from frazil.lake.lane_choice import MOST_MB as most
-
-        size = unpacked_bytes(self.batch.files, most * 10**6) or 0
-        if size <= most * 10**6:
-            return ""
-        return f"{size / 1e6:,.0f} MB of changes or more once unpacked, too many for a row delta by index ({most} MB)"
 
     def _collapsed(self, in_driver: bool) -> Collapsed:
         book, spec = self.book, self.spec

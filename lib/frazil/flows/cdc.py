@@ -10,18 +10,18 @@ from dataclasses import replace
 from frazil.config.spec import TableSpec
 from frazil.dms.changed_load import is_other_load
 from frazil.dms.file_checks import ChangedWhileReadError, require_unchanged
-from frazil.dms.file_columns import first_alike
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.pending_changes import AppliedState, with_known_loads
 from frazil.dms.position import Position
 from frazil.engine.read_files import FileToRead, count_tables
-from frazil.engine.small_batch import MOST_MB, are_small, must_be_small
+from frazil.engine.small_batch import are_small
 from frazil.engine.tasks import groups_of, results_of_groups
 from frazil.errors import FrazilError, many
 from frazil.flows import pending_work, quarantine
-from frazil.flows.apply_batch import FileBatch, apply_batch, require_whole_rows, take_batch
+from frazil.flows.apply_batch import apply_batch
 from frazil.flows.continuous import process_continuously, show
+from frazil.flows.file_batch import FileBatch, next_batch, require_whole_rows
 from frazil.flows.follow_source import follow_source
 from frazil.flows.schema_changes import follow
 from frazil.flows.tasks_or_here import tasks_or_here
@@ -177,7 +177,7 @@ def _one_pass(
 
             done.add(full_load.apply_load(book, spec, listed, base, "load"))
             continue
-        files = _next_batch(book, spec, of_pass)
+        files = next_batch(book, spec, of_pass)
         book.check_files(spec, replace(listed, changes=tuple(files)))
         try:
             counts, done.live = _apply_files(book, spec, base, files, listed)
@@ -204,13 +204,6 @@ def _up_to(last: str, pending: list[DmsObject]) -> list[DmsObject]:
     """Return the pending files up to that of this name, in the order in which they are applied; none without it."""
     names = [o.name for o in pending]
     return pending[: names.index(last) + 1] if last in names else []
-
-
-def _next_batch(book: Workbook, spec: TableSpec, pending: list[DmsObject]) -> list[DmsObject]:
-    """Return the first pending files that make one batch: within its limits, and with the same columns."""
-    s, in_process = book.settings, book.tasks_fail or must_be_small(spec, book.endpoint)
-    most_mb = min(s.max_batch_mb, MOST_MB) if in_process else s.max_batch_mb
-    return first_alike(book.source_table(spec), take_batch(pending, most_mb << 20, s.max_batch_files))
 
 
 def _may_go_on(book: Workbook, batches_before: int, done: TableResult) -> bool:

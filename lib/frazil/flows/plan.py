@@ -11,7 +11,7 @@ from itertools import islice
 from statistics import mean
 from typing import Any
 
-from frazil.config.settings import CdcMergeSettings, Settings
+from frazil.config.settings import CdcMergeSettings
 from frazil.config.spec import TableSpec
 from frazil.dms.applied_files import AppliedFiles
 from frazil.dms.aws_json import read_endpoint_document, stream_settings
@@ -25,14 +25,14 @@ from frazil.dms.position import Position
 from frazil.dms.settings_lint import LOSS, left_out, lint, unknown_settings
 from frazil.errors import FrazilError
 from frazil.flows import pending_work, quarantine_counts, stream_position
-from frazil.flows.apply_batch import megabytes, take_batch
+from frazil.flows.file_batch import megabytes, size_of, to_write, within_limits
 from frazil.flows.follow_source import follow_source
 from frazil.flows.full_load import load_waits, require_one_age, verdict
 from frazil.flows.schema_changes import FromStream, shape
 from frazil.flows.stream_read import WAITS
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, tables
-from frazil.lake.lane_choice import Costs
+from frazil.lake.lane_choice import BatchToWrite, Costs
 from frazil.lake.storage_errors import require_metadata, storage_error_explained
 from frazil.lake.table_pause import PausedError
 from frazil.lake.tables import TableState
@@ -191,7 +191,7 @@ def _look(books: list[Workbook], book: Workbook, table: str, on_changed_load: st
     book.check_files(spec, replace(there, loads=tuple(files), changes=tuple(pending)))
     steps = shape(loads, loads.specs.get(table, spec), base, first_and_last(files), LOAD_PHASE).steps
     steps = shape(book, spec, base, first_and_last(pending), CHANGE_PHASE).steps or steps
-    batches = _batches(pending, book.settings)
+    batches = _batches(book, spec, pending)
     taken = [o for batch in batches for o in batch]
     load_mb, changes_mb = (sum(o.size for o in some) / 1e6 for some in (files, taken))
     seconds = [
@@ -205,8 +205,9 @@ def _look(books: list[Workbook], book: Workbook, table: str, on_changed_load: st
     ]
     if len(books) == 1 and isinstance(book.settings, CdcMergeSettings):
         doing = _changes_only(there, base, pending) or doing
-    largest_mb = max((sum(o.size for o in batch) / 1e6 for batch in batches), default=0)
-    return _found(book, spec, base, ", then ".join(doing) or "nothing new", largest_mb) | {
+    largest = max(batches, key=lambda batch: sum(o.size for o in batch), default=())
+    batch = to_write(book, spec, size_of(largest), largest)
+    return _found(book, spec, base, ", then ".join(doing) or "nothing new", batch) | {
         "load": len(files), "changes": len(taken), "batches": len(batches), "left": len(pending) - len(taken),
         "mb": round(load_mb + changes_mb, 3), "about_s": None if None in seconds else round(sum(seconds), 1),
         "schema": ", ".join(map(str, steps)), "impossible": _impossible(book, spec, base is not None, pending[-1:]),
@@ -235,7 +236,8 @@ def _look_at_stream(
         waiting -= left
     mb = megabytes({"messages": waiting or 0})
     seconds = _about_s(samples, spec.source, "changes", mb, batches) if waiting is not None else None
-    return _found(book, spec, base, ", then ".join(doing), mb / max(1, batches)) | {
+    batch = to_write(book, spec, {"messages": (waiting or 0) // max(1, batches)})
+    return _found(book, spec, base, ", then ".join(doing), batch) | {
         "load": 0, "changes": waiting, "batches": batches, "left": left, "mb": round(mb, 3), "about_s": None if seconds is None else round(seconds, 1),
         "schema": ", ".join(map(str, shape(book, spec, base, FromStream(), CHANGE_PHASE).steps)),
         "impossible": _impossible(book, spec, base is not None),
@@ -251,13 +253,14 @@ def _changes_only(there: TableObjects, base: TableState | None, pending: list[Dm
     return []
 
 
-def _batches(pending: list[DmsObject], s: Settings) -> list[list[DmsObject]]:
-    """Return the batches that the next run of 02_cdc_merge makes of pending files."""
-    s = s if isinstance(s, CdcMergeSettings) else CdcMergeSettings()
-    batches: list[list[DmsObject]] = []
-    at = 0
-    while at < len(pending) and not (s.max_batches and len(batches) == s.max_batches):
-        batches.append(take_batch(pending[at : at + s.max_batch_files], s.max_batch_mb << 20, s.max_batch_files))
+def _batches(book: Workbook, spec: TableSpec, pending: list[DmsObject]) -> list[list[DmsObject]]:
+    """Return the batches that the next run of 02_cdc_merge makes of pending files.
+
+    They are more if columns change between files, which only the headers of all files would show.
+    """
+    most, batches, at = getattr(book.settings, "max_batches", 0), [], 0
+    while at < len(pending) and not (most and len(batches) == most):
+        batches.append(within_limits(book, spec, pending[at:]))
         at += len(batches[-1])
     return batches
 
@@ -270,13 +273,15 @@ def _order(book: Workbook, spec: TableSpec) -> str:
     return "file name, then row" + (f"; {witness} is compared" if witness and spec.key else "")
 
 
-def _found(book: Workbook, spec: TableSpec, base: TableState | None, action: str, batch_mb: float) -> dict[str, Any]:
+def _found(
+    book: Workbook, spec: TableSpec, base: TableState | None, action: str, batch: BatchToWrite
+) -> dict[str, Any]:
     """Return what is done with a table, from which position, and how it is written: lane, format version, deletes."""
     name = book.name(spec)
     version = tables.format_of(book.spark, name) if base else book.format_version
     if not base:
         book.lanes.costs.setdefault(name, Costs())
-    lane, why = book.lanes.expect(name, spec, batch_mb)
+    lane, why = book.lanes.expect(name, spec, batch, base)
     return {
         "action": action, "lane": spec.policy if spec.policy != "key" else lane if lane == "merge" else f"{lane}: {why}", "format": version,
         "deletes": "none" if spec.policy == "append" else "deletion vectors" if version > 2 else "position deletes",

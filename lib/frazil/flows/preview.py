@@ -18,7 +18,6 @@ from frazil.config.lake_types import lake_type
 from frazil.config.paths import readable
 from frazil.config.timestamps import clock
 from frazil.core.masks import java_real
-from frazil.dms.file_columns import first_alike
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.pending_changes import AppliedState, with_known_loads
 from frazil.engine import load_files as engine
@@ -28,7 +27,7 @@ from frazil.engine.read_files import plan_files
 from frazil.engine.write_rows import write_elsewhere
 from frazil.errors import HIDDEN, many, nearest
 from frazil.flows import bad_row_limits
-from frazil.flows.apply_batch import take_batch
+from frazil.flows.file_batch import next_batch, size_of, to_write
 from frazil.flows.preview_stages import Stage, beside, failed, size, stage
 from frazil.flows.schema_changes import shape
 from frazil.flows.workbook import Workbook
@@ -209,22 +208,21 @@ class Batch(_Preview):
     none = "no change file is to be applied now"
 
     def _take(self) -> TableState:
-        book, spec, s = self.book, self.spec, self.book.settings
+        book, spec = self.book, self.spec
         base = read_table_state(book.spark, book.name(spec))
         state = AppliedState(book.name(spec), spec.source, base.position, base.stored, base.record)
         there, _ = with_known_loads(book.objects(spec, base.position, record=base.record), state)
         pending = book.require_applicable(spec, state, there).pending
-        taken = take_batch(pending, s.max_batch_mb << 20, s.max_batch_files)
-        self.taken = first_alike(book.source_table(spec), taken)
+        self.taken, self.base = next_batch(book, spec, pending), base
         self.left = len(pending) - len(self.taken)
         return base
 
     @cached_property
     def lane(self) -> tuple[str, str]:
         """By what the commit will find the old rows, and why."""
-        spec, megabytes = self.spec, sum(f.size for f in self.taken) / 1e6
-        is_partial = bool(spec.optional or spec.has_missing_columns)
-        return self.book.lanes.expect(self.book.name(spec), spec, megabytes, is_partial)
+        book, spec = self.book, self.spec
+        batch = to_write(book, spec, size_of(self.taken), self.taken)
+        return book.lanes.expect(book.name(spec), spec, batch, self.base)
 
     @stage
     def changes(self, most: int = SHOWN) -> Stage:

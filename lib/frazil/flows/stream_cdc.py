@@ -28,9 +28,10 @@ from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.engine.message_blocks import count_changes
 from frazil.errors import FrazilError
 from frazil.flows import quarantine, stream_load
-from frazil.flows.apply_batch import Batch, apply_batch
+from frazil.flows.apply_batch import apply_batch
 from frazil.flows.continuous import LONGEST_PAUSE_S, asleep, show
 from frazil.flows.control_record_changes import require_one_meaning
+from frazil.flows.file_batch import Batch
 from frazil.flows.new_tables import handle_new_tables
 from frazil.flows.schema_changes import FromStream, follow
 from frazil.flows.stream_position import begin_of, only_topic

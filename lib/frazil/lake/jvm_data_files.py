@@ -187,3 +187,8 @@ def write_file(spark: SparkSession, table: JavaTable, location: str, write) -> i
         write(temporary.name)
         store(spark, table, temporary.name, location)
         return os.path.getsize(temporary.name)
+
+
+def why_spark_writes(table: JavaTable) -> str:
+    """Return why Spark has to write this table's data files; empty: PyIceberg writes them."""
+    return "the table is sorted" if table.sortOrder().isSorted() else why_not_pyiceberg(table)

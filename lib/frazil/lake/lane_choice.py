@@ -6,20 +6,25 @@ There are three lanes. A row delta finds the old rows by the key index (`rowdelt
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
-from frazil.lake import index_store, jvm
+from frazil.core.key_numbers import has_numbers
+from frazil.dms.file_checks import unpacked_bytes
+from frazil.lake import index_store, jvm, jvm_data_files
 from frazil.lake.commit import MismatchError, RowDeltaUnsupportedError
 from frazil.lake.key_index import MANIFEST, bytes_per_row
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from frazil.dms.listing import DmsObject
     from frazil.lake.row_delta import RowDelta
+    from frazil.lake.tables import TableState
 
 SECONDS = {"merge": (0.5, 0.8e-6, 0.15), "scan": (0.8, 0.2e-6, 0.1)}
 """Seconds of a batch that Spark writes: in any case, and on one core per row of the table and per MB of the batch.
@@ -39,6 +44,29 @@ LANES = {"merge": "MERGE", "scan": "row delta by scan", "rowdelta": "row delta"}
 """How messages name each lane."""
 _testing, _tested = Lock(), {}
 """Results of the self-test, by application, catalog and format version."""
+
+
+@dataclass(frozen=True)
+class BatchToWrite:
+    """A batch as the choice of its lane sees it. `partial`: its rows may lack columns.
+
+    `why_large`: why the driver may not collect its rows. A row delta by index holds them in memory, so the number of
+    rows decides, not that of files.
+    """
+
+    megabytes: float
+    files: Sequence[DmsObject] = ()
+    partial: bool = False
+    why_large: str = ""
+
+    def why_large_unpacked(self) -> str:
+        """Return why packed files are too much for the driver; empty if they are not."""
+        size = unpacked_bytes(self.files, MOST_MB * 10**6) or 0
+        if size <= MOST_MB * 10**6:
+            return ""
+        return (
+            f"{size / 1e6:,.0f} MB of changes or more once unpacked, too many for a row delta by index ({MOST_MB} MB)"
+        )
 
 
 @dataclass
@@ -66,9 +94,9 @@ class Lanes:
     open: dict[str, RowDelta] = field(default_factory=dict)
     costs: dict[str, Costs] = field(default_factory=dict)
 
-    def choose(self, name: str, spec: TableSpec, megabytes: float, partial: bool = False) -> tuple[str, str]:
+    def choose(self, name: str, spec: TableSpec, batch: BatchToWrite, base: TableState) -> tuple[str, str]:
         """Return the lane of a batch, and the reason; `row_delta` returns the table's own."""
-        lane, why = self.expect(name, spec, megabytes, partial)
+        lane, why = self.expect(name, spec, batch, base)
         if lane == "merge":
             return lane, why
         if reason := self._costs(name).why_no_row_delta or self.missing(name):
@@ -83,13 +111,31 @@ class Lanes:
             self.open[name] = RowDelta(self.spark, name, spec, self.folder, len(self.open))
         return self.open[name]
 
-    def expect(self, name: str, spec: TableSpec, megabytes: float, partial: bool = False) -> tuple[str, str]:
-        """Return the lane that suits a batch, and the reason, without testing whether row deltas work here."""
+    def expect(
+        self, name: str, spec: TableSpec, batch: BatchToWrite, base: TableState | None = None
+    ) -> tuple[str, str]:
+        """Return the lane that suits a batch, and the reason, without testing whether row deltas work here.
+
+        `base` is None for a table that does not exist yet.
+        """
+        lane, why = self._by_size(name, spec, batch)
+        if lane == "rowdelta" and (large := batch.why_large or batch.why_large_unpacked()):
+            lane, why = "scan", large
+        if lane == "rowdelta" and not has_numbers(spec):
+            lane, why = "scan", "only Spark can number its keys, which are reals or long decimals"
+        reason = base.merge_only if base and lane != "merge" else ""
+        if base and lane == "scan" and not reason:
+            reason = jvm_data_files.why_spark_writes(jvm.load_table(self.spark, name))
+        return ("merge", f"{why}, and {reason}") if reason else (lane, why)
+
+    def _by_size(self, name: str, spec: TableSpec, batch: BatchToWrite) -> tuple[str, str]:
+        """Return the lane of a batch by the parameter, its size and that of its table; and the reason."""
+        megabytes = batch.megabytes
         if self.mode == "merge":
             return "merge", "set"
         if spec.policy != "key":
             return "merge", "a table without a key"
-        if partial:
+        if batch.partial:
             return "merge", "rows that do not carry every column"
         if megabytes > MOST_MB and self.mode != "scan":
             return "scan", f"{megabytes:.3g} MB of changes, too many for a row delta by index ({MOST_MB} MB)"
