@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from frazil.aws import stack_template
 from frazil.aws.deployment_parameters import Deployment
 
 
@@ -30,7 +31,7 @@ _Loader.add_multi_constructor("!", _short_form)
 
 def problems(deployment: Deployment, parameters: dict[str, str]) -> list[str]:
     """Return what does not fit: parameters, references of the template, substitutions and states of the machine."""
-    stack = yaml.load(deployment.template(), _Loader)  # noqa: S506  a subclass of the safe loader
+    stack = yaml.load(stack_template.template(deployment.settings.engine), _Loader)  # noqa: S506  a subclass of the safe loader
     declared = stack["Parameters"]
     lacking = [n for n, p in declared.items() if "Default" not in p and not parameters.get(n)]
     found = [f"the template has no parameter {n}" for n in parameters.keys() - declared.keys()]
@@ -38,7 +39,7 @@ def problems(deployment: Deployment, parameters: dict[str, str]) -> list[str]:
     known = declared.keys() | stack["Resources"].keys() | stack["Conditions"].keys()
     found += [f"the template refers to {n}, which it lacks" for n in sorted(_references(stack) - known)]
     given = stack["Resources"]["Pipeline"]["Properties"]["DefinitionSubstitutions"].keys()
-    machine = deployment.definition()
+    machine = stack_template.definition(deployment.settings.engine)
     used = set(re.findall(r"\$\{(\w+)\}", json.dumps(machine)))
     found += [f"the state machine has a placeholder {n} without a value" for n in sorted(used - given)]
     return found + _graph_problems(machine)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from asl_harness import Refused, substituted
 from aws_emulator import ACCOUNT, REGION
+from frazil.aws import stack_template
 from frazil.aws.deployment_parameters import Deployment
 from frazil.config.settings import AwsSettings
 
@@ -18,7 +19,7 @@ ENGINES = ["emr-serverless", "glue", "emr-steps"]
 
 def machine(engine=ENGINES[0], **values) -> dict:
     deployment = Deployment(AwsSettings(engine=engine), None, None, None, ())
-    return substituted(deployment.definition(), **{**VALUES, **values})
+    return substituted(stack_template.definition(deployment.settings.engine), **{**VALUES, **values})
 
 
 def dms(percent=100, finished=True, loading=0, errored=0, **task) -> dict:

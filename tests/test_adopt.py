@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil import results
+from frazil import exit_codes
 from frazil.cli import main
 from frazil.config.settings import MaintenanceSettings, SetupSettings
 from frazil.dms.kafka import Kafka
@@ -65,7 +65,7 @@ def test_a_table_of_the_glue_article_goes_on_from_its_last_file_exactly_once(sha
     with pytest.raises(TableError, match="carries a position already"):
         taken(shared, TXN[0])
     shared.environment(monkeypatch)
-    assert main(["down", "--env", "w"]) == results.NOTHING  # what another pipeline has made is not ours to delete
+    assert main(["down", "--env", "w"]) == exit_codes.NOTHING  # what another pipeline has made is not ours to delete
     assert f"not deleted: table {shared.space}.t: Frazil did not create it" in capsys.readouterr().out
 
 

@@ -16,13 +16,13 @@ from botocore.stub import Stubber
 
 import aws_emulator
 from aws_emulator import ACCOUNT, REGION, client
-from frazil import results
-from frazil.aws import deploy_stack
+from frazil import exit_codes
+from frazil.aws import deploy_stack, stack_template
 from frazil.aws.cloud import Cloud
 from frazil.aws.deployment_parameters import AwsError, Deployment
 from frazil.cli import aws_archives, bundle, main
 from frazil.config.environment_file import find_params
-from frazil.config.settings import AwsSettings, resolve
+from frazil.config.settings import resolve
 
 ROOT = Path(__file__).parent.parent
 BUCKETS = ("dms-bucket", "lake-bucket", "work-bucket")
@@ -113,35 +113,35 @@ def test_up_shows_first_then_makes_and_down_leaves_nothing_but_tables_and_files(
     s3.put_object(Bucket="dms-bucket", Key="dms/data/public/t/LOAD00000001.csv", Body=b"1\n")
     s3.put_object(Bucket="lake-bucket", Key="lake/shop/t/metadata/v1.json", Body=b"{}")
 
-    assert frazil("up") == results.OK
+    assert frazil("up") == exit_codes.OK
     shown = capsys.readouterr().out
     assert "add Queue: AWS::SQS::Queue" in shown and "add Pipeline: AWS::StepFunctions::StateMachine" in shown
     assert "turn on EventBridge for bucket dms-bucket" in shown and "nothing is changed yet" in shown
     assert remains(url) == {}
     assert "EventBridgeConfiguration" not in s3.get_bucket_notification_configuration(Bucket="dms-bucket")
 
-    assert frazil("up", "--yes") == results.OK
+    assert frazil("up", "--yes") == exit_codes.OK
     told = s3.get_bucket_notification_configuration(Bucket="dms-bucket")
     assert "EventBridgeConfiguration" in told and told["TopicConfigurations"][0]["TopicArn"] == topic
     assert set(remains(url)) == {"stacks", "machines", "queues", "roles", "rules", "schedules", "logs", "objects"}
 
-    assert frazil("start") == results.OK
+    assert frazil("start") == exit_codes.OK
     capsys.readouterr()
     frazil("status")
     shown = capsys.readouterr().out
     assert "stack frazil-prod: CREATE_COMPLETE" in shown and "queue: 0 events waiting" in shown
     assert re.search(r"execution \S+ of \d{4}-.*: (RUNNING|FAILED)", shown) and "DMS task: " in shown
 
-    assert frazil("down") == results.OK
+    assert frazil("down") == exit_codes.OK
     shown = capsys.readouterr().out
     assert "delete stack frazil-prod" in shown and "not deleted: the tables in s3://lake-bucket/lake" in shown
     assert set(remains(url)) >= {"stacks", "machines"}
-    assert frazil("down", "--yes") == results.OK
+    assert frazil("down", "--yes") == exit_codes.OK
     assert remains(url) == {}
     assert "nothing of prod is left" in capsys.readouterr().out
     assert [o["Key"] for o in s3.list_objects_v2(Bucket="dms-bucket")["Contents"]]
     assert [o["Key"] for o in s3.list_objects_v2(Bucket="lake-bucket")["Contents"]]
-    assert frazil("down") == results.NOTHING
+    assert frazil("down") == exit_codes.NOTHING
 
 
 def test_the_commands_of_the_page_run_in_their_order(prod, url, dms, known_types, capsys):
@@ -158,7 +158,7 @@ def test_the_commands_of_the_page_run_in_their_order(prod, url, dms, known_types
     assert [c.split()[1] for c in commands] == ["check", "up", "up", "start", "status", "down", "down"]
     for command in commands:
         code = main(command.split())
-        assert code == results.OK or (code == results.BREACH and "status" in command), (
+        assert code == exit_codes.OK or (code == exit_codes.BREACH and "status" in command), (
             command
         )  # no DMS answers the execution
     assert "nothing of prod is left" in capsys.readouterr().out and remains(url) == {}
@@ -181,8 +181,8 @@ def cluster(url):
 @pytest.fixture
 def known_types(monkeypatch):
     """Let MiniStack validate the template, which has a type that it does not know."""
-    whole = Deployment.template
-    monkeypatch.setattr(Deployment, "template", lambda self: whole(self).replace("AWS::EMRServerless::Application", "AWS::SNS::Topic"))  # fmt: skip
+    whole = stack_template.template
+    monkeypatch.setattr(stack_template, "template", lambda engine: whole(engine).replace("AWS::EMRServerless::Application", "AWS::SNS::Topic"))  # fmt: skip
 
 
 def made(url: str) -> set[str]:
@@ -193,8 +193,8 @@ def made(url: str) -> set[str]:
 
 def test_glue_runs_the_jobs_by_a_job_that_up_makes_and_down_deletes(prod, url, known_types, capsys):
     prod(engine="glue", application="", changes_workers=3)
-    assert frazil("check") == results.OK
-    assert frazil("up", "--yes") == results.OK
+    assert frazil("check") == exit_codes.OK
+    assert frazil("up", "--yes") == exit_codes.OK
     assert made(url) >= {"GlueJob", "JobRole", "JobPolicy"} and "Application" not in made(url)
     job = client("glue", url).get_job(JobName="frazil-prod")["Job"]
     assert (job["GlueVersion"], job["Command"]["Name"], int(job["NumberOfWorkers"])) == ("5.1", "glueetl", 3)
@@ -203,40 +203,40 @@ def test_glue_runs_the_jobs_by_a_job_that_up_makes_and_down_deletes(prod, url, k
     assert named == sent, "the job names the archives that were sent"
     policies = {r["RoleName"]: client("iam", url).list_role_policies(RoleName=r["RoleName"])["PolicyNames"] for r in client("iam", url).list_roles()["Roles"]}  # fmt: skip
     assert ["frazil-prod-job"] in policies.values()
-    assert frazil("start") == results.OK
+    assert frazil("start") == exit_codes.OK
     assert (
-        frazil("status") in (results.OK, results.BREACH)
+        frazil("status") in (exit_codes.OK, exit_codes.BREACH)
         and "stack frazil-prod: CREATE_COMPLETE" in capsys.readouterr().out
     )
     prod(engine="emr-serverless")
-    assert frazil("up", "--yes") == results.OK
+    assert frazil("up", "--yes") == exit_codes.OK
     assert "GlueJob" not in made(url) and client("glue", url).get_jobs()["Jobs"] == [], (
         "another engine changes the stack"
     )
-    assert frazil("down", "--yes") == results.OK and remains(url) == {}
+    assert frazil("down", "--yes") == exit_codes.OK and remains(url) == {}
 
 
 def test_steps_run_on_a_cluster_whose_role_gets_the_jobs_policy_until_down(prod, url, cluster, known_types, capsys):
     prod(engine="emr-steps", application="", cluster=cluster)
     iam = client("iam", url)
-    assert frazil("check") == results.OK
-    assert frazil("up", "--yes") == results.OK
+    assert frazil("check") == exit_codes.OK
+    assert frazil("up", "--yes") == exit_codes.OK
     assert "JobPolicy" in made(url) and not made(url) & {"GlueJob", "JobRole", "Application"}
     assert iam.list_role_policies(RoleName="emr-machines")["PolicyNames"] == ["frazil-prod-job"]
     machine = client("stepfunctions", url).describe_state_machine(stateMachineArn=client("stepfunctions", url).list_state_machines()["stateMachines"][0]["stateMachineArn"])  # fmt: skip
     assert json.loads(machine["definition"])["States"]["Changes"]["Arguments"]["ClusterId"] == cluster
-    assert frazil("start") == results.OK
-    assert frazil("status") in (results.OK, results.BREACH)
-    assert frazil("down", "--yes") == results.OK and remains(url) == {}
+    assert frazil("start") == exit_codes.OK
+    assert frazil("status") in (exit_codes.OK, exit_codes.BREACH)
+    assert frazil("down", "--yes") == exit_codes.OK and remains(url) == {}
     assert iam.list_role_policies(RoleName="emr-machines")["PolicyNames"] == []
     client("emr", url).terminate_job_flows(JobFlowIds=[cluster])
     capsys.readouterr()
-    assert frazil("up") == results.FAILED
+    assert frazil("up") == exit_codes.FAILED
     refused(capsys, f"cluster {cluster} is in state TERMINAT", "name a running cluster")
 
 
 def test_an_event_of_s3_becomes_a_message_of_the_queue(prod, url):
-    assert frazil("up", "--yes") == results.OK
+    assert frazil("up", "--yes") == exit_codes.OK
     s3, sqs = client("s3", url), client("sqs", url)
     queue = sqs.get_queue_url(QueueName="frazil-prod.fifo")["QueueUrl"]
     s3.put_object(Bucket="dms-bucket", Key="dms/data/public/t/20260101-000000000.csv", Body=b"I,1\n")
@@ -244,7 +244,7 @@ def test_an_event_of_s3_becomes_a_message_of_the_queue(prod, url):
     came = sqs.receive_message(QueueUrl=queue, WaitTimeSeconds=5, MaxNumberOfMessages=10)["Messages"]
     bodies = [json.loads(m["Body"]) for m in came]
     assert [(b["bucket"], b["key"]) for b in bodies] == [("dms-bucket", "dms/data/public/t/20260101-000000000.csv")]
-    assert frazil("down", "--yes") == results.OK
+    assert frazil("down", "--yes") == exit_codes.OK
 
 
 def test_archives_have_the_parameters_and_are_sent_once(prod, url, capsys):
@@ -254,9 +254,9 @@ def test_archives_have_the_parameters_and_are_sent_once(prod, url, capsys):
         f"frazil/prod/archives/{name}" for name in ("driver.tar.gz", "job.py", "workbook.zip")
     ]
     capsys.readouterr()
-    assert frazil("up", "--yes") == results.NOTHING
+    assert frazil("up", "--yes") == exit_codes.NOTHING
     (find_params() / "prod/t.yml").open("a").write("# another byte\n")
-    assert frazil("up", "--yes") == results.OK
+    assert frazil("up", "--yes") == exit_codes.OK
     shown = capsys.readouterr().out
     assert re.findall(r"sent \S+/(\w+)-", shown) == ["workbook"] and "modify Pipeline" in shown
     frazil("down", "--yes")
@@ -276,10 +276,10 @@ def test_an_archive_from_before_the_installed_frazil_is_built_again(prod, tmp_pa
 def test_what_still_has_the_tag_after_down_is_named(prod, url, capsys):
     sqs = client("sqs", url)
     left = sqs.create_queue(QueueName="left-behind", tags={"frazil": "prod"})["QueueUrl"]
-    assert frazil("down", "--yes") == results.FAILED
+    assert frazil("down", "--yes") == exit_codes.FAILED
     refused(capsys, "still there with the tag of prod", "left-behind", "delete them in the console")
     sqs.delete_queue(QueueUrl=left)
-    assert frazil("down", "--yes") == results.OK
+    assert frazil("down", "--yes") == exit_codes.OK
 
 
 def test_status_shows_the_newest_runs_by_their_records_and_the_lag_of_the_tables(prod, url, capsys, monkeypatch):
@@ -329,23 +329,23 @@ def test_missing_credentials(prod, monkeypatch, capsys, action):
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
-    assert frazil(action) == results.FAILED
+    assert frazil(action) == exit_codes.FAILED
     refused(capsys, "no AWS credentials were found", "aws configure sso")
 
 
 def test_check_says_what_was_not_asked(prod, known_types, monkeypatch, capsys):
-    assert frazil("check") == results.OK
+    assert frazil("check") == exit_codes.OK
     assert "has the buckets and the DMS task, and accepts template and state machine" in capsys.readouterr().out
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
-    assert frazil("check") == results.OK
+    assert frazil("check") == exit_codes.OK
     assert "AWS was not asked: no credentials" in capsys.readouterr().out
 
 
 def test_an_unknown_task(prod, capsys):
     prod(replication_task=f"arn:aws:dms:{REGION}:{ACCOUNT}:task:NOSUCHTASK")
-    assert frazil("up", "--yes") == results.FAILED
+    assert frazil("up", "--yes") == exit_codes.FAILED
     refused(capsys, "DMS knows no task", "correct replication_task")
 
 
@@ -355,10 +355,10 @@ def test_a_bucket_of_another_region_and_one_that_is_not_there(prod, url, capsys)
         far = boto3.client("s3", endpoint_url=url, region_name="us-west-2")
         far.create_bucket(Bucket="far-bucket", CreateBucketConfiguration={"LocationConstraint": "us-west-2"})
     prod("common", source="s3://far-bucket/dms")
-    assert frazil("up") == results.FAILED
+    assert frazil("up") == exit_codes.FAILED
     refused(capsys, "bucket far-bucket is in us-west-2, not in eu-west-1", "take a bucket of this region")
     prod("common", source="s3://nowhere-bucket/dms")
-    assert frazil("up") == results.FAILED
+    assert frazil("up") == exit_codes.FAILED
     refused(capsys, "there is no bucket nowhere-bucket", "create the bucket")
 
 
@@ -384,23 +384,23 @@ def test_a_bucket_of_another_region_and_one_that_is_not_there(prod, url, capsys)
 )
 def test_parameters_that_cannot_be_deployed(prod, capsys, section, parameters, words):
     prod(section, **parameters)
-    assert frazil("check") in (results.FAILED, results.WRONG)
+    assert frazil("check") in (exit_codes.FAILED, exit_codes.WRONG)
     refused(capsys, *words)
 
 
 def test_a_stack_in_a_failed_state_is_named_with_its_remedy(prod, monkeypatch, capsys):
     failed = {"StackName": "frazil-prod", "StackStatus": "ROLLBACK_COMPLETE", "StackStatusReason": "a role is there"}
     monkeypatch.setattr(deploy_stack, "state", lambda cloud, name: failed)
-    assert frazil("up", "--yes") == results.FAILED
+    assert frazil("up", "--yes") == exit_codes.FAILED
     refused(capsys, "frazil-prod is in state ROLLBACK_COMPLETE: a role is there", "frazil aws down --env prod")
     monkeypatch.setattr(deploy_stack, "state", lambda cloud, name: {"StackStatus": "UPDATE_IN_PROGRESS"})
-    assert frazil("up", "--yes") == results.FAILED
+    assert frazil("up", "--yes") == exit_codes.FAILED
     refused(capsys, "UPDATE_IN_PROGRESS", "wait until AWS has finished")
 
 
 def test_what_is_not_deployed_is_neither_started_nor_shown(prod, capsys):
     for action in ("start", "status"):
-        assert frazil(action) == results.FAILED
+        assert frazil(action) == exit_codes.FAILED
         refused(capsys, "frazil-prod is not deployed", "frazil aws up --env prod")
 
 
@@ -420,10 +420,10 @@ def test_down_stops_the_application_that_up_made_and_no_other(prod, url, known_t
     monkeypatch.setattr(deploy_stack, "stop_application", lambda cloud, application: stopped.append(application))
     frazil("up", "--yes")  # with an application of somebody else
     prod(engine="glue", application="")
-    assert frazil("down", "--yes") == results.OK and stopped == []
+    assert frazil("down", "--yes") == exit_codes.OK and stopped == []
     prod(application="")
-    assert frazil("up", "--yes") == results.OK
-    assert frazil("down", "--yes") == results.OK and len(stopped) == 1
+    assert frazil("up", "--yes") == exit_codes.OK
+    assert frazil("down", "--yes") == exit_codes.OK and len(stopped) == 1
 
 
 def test_a_running_application_is_stopped_before_it_is_deleted():
@@ -454,7 +454,7 @@ def lint(text: str, folder) -> list[str]:
 
 
 def _template(engine="emr-serverless") -> str:
-    return Deployment(AwsSettings(engine=engine), None, None, None, ()).template()
+    return stack_template.template(engine)
 
 
 @pytest.mark.parametrize("engine", ["glue", "emr-steps"])

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 import aws_emulator
-from frazil import results
+from frazil import exit_codes
 from frazil.cli import main
 from frazil.config import jars
 from frazil.config.settings import NOTEBOOKS, Settings, resolve
@@ -46,7 +46,7 @@ def test_the_example_of_glue_can_be_deployed(monkeypatch, tmp_path, capsys):
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "none"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    assert main(["aws", "check", "--env", "aws-glue"]) == results.OK
+    assert main(["aws", "check", "--env", "aws-glue"]) == exit_codes.OK
     assert "the settings fit" in capsys.readouterr().out
 
 

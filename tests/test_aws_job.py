@@ -14,7 +14,7 @@ import pytest
 
 import aws_emulator
 from aws_emulator import REGION, client
-from frazil import cli, results
+from frazil import cli, exit_codes
 from frazil.cli import aws_job, bundle
 from frazil.config import jars
 from frazil.config.spark_session import EXTENSIONS
@@ -64,9 +64,9 @@ CHANGES, LOAD = "02_cdc_merge", "01_full_load"
 @pytest.mark.parametrize(
     "case",
     [
-        (CHANGES, results.OK, 0, 0), (CHANGES, results.NOTHING, 0, 0), (CHANGES, results.SOME_FAILED, 0, 0), (CHANGES, results.DECISION, 0, 0),
-        (CHANGES, results.SKIPPED, 0, 1), (CHANGES, results.FAILED, 1, 1), (CHANGES, results.WRONG, 2, 1), (CHANGES, results.TIMED_OUT, 5, 1),
-        (LOAD, results.SOME_FAILED, 3, 1), (LOAD, results.DECISION, 0, 0),
+        (CHANGES, exit_codes.OK, 0, 0), (CHANGES, exit_codes.NOTHING, 0, 0), (CHANGES, exit_codes.SOME_FAILED, 0, 0), (CHANGES, exit_codes.DECISION, 0, 0),
+        (CHANGES, exit_codes.SKIPPED, 0, 1), (CHANGES, exit_codes.FAILED, 1, 1), (CHANGES, exit_codes.WRONG, 2, 1), (CHANGES, exit_codes.TIMED_OUT, 5, 1),
+        (LOAD, exit_codes.SOME_FAILED, 3, 1), (LOAD, exit_codes.DECISION, 0, 0),
     ],
 )  # fmt: skip
 def test_a_job_fails_if_a_retry_may_cure_it_and_keeps_its_messages_then(tmp_path, monkeypatch, url, queue, case):
@@ -103,7 +103,7 @@ def test_a_job_keeps_runs_that_lie_elsewhere_and_knows_the_secret_of_the_source(
         (tmp_path / "elsewhere/w/a-run").mkdir(parents=True)
         (tmp_path / "elsewhere/w/a-run/run.json").write_text("{}")
         assert os.environ["FRAZIL_SOURCE_SECRET"] == "arn:x"
-        return results.OK
+        return exit_codes.OK
 
     monkeypatch.setenv("FRAZIL_SOURCE_SECRET", "")
     monkeypatch.delenv("FRAZIL_SOURCE_SECRET")
@@ -131,7 +131,7 @@ def test_on_glue_a_job_unpacks_its_archives_for_itself_and_for_its_kernel(tmp_pa
         assert only_on_glue.HERE and (Path(os.environ["FRAZIL_PARAMS"]) / "w.yml").read_text() == "common: {}"
         first, second = os.environ["PYTHONPATH"].split(os.pathsep)
         assert (Path(first) / "only_on_glue.py").exists() and second.endswith("/before")
-        return results.OK
+        return exit_codes.OK
 
     monkeypatch.setattr(cli, "main", run)
     archives = [f"--{n}-archive=s3://work-bucket/archives/{file}" for n, file in (("packages", packed.name), ("workbook", "workbook.zip"))]  # fmt: skip

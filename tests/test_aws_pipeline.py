@@ -14,6 +14,7 @@ import aws_emulator
 from asl_harness import Ended, Refused, argument_faults, events_of, run
 from aws_emulator import ACCOUNT, REGION, client
 from aws_graph import ENGINES, JOB_FAILED, TASK, VALUES, depth, dms, machine, send, services, turns, waiting
+from frazil.aws import stack_template
 from frazil.aws.deployment_parameters import Deployment, Place
 from frazil.aws.engines import spark_options
 from frazil.aws.hint_queue import delete_before
@@ -411,7 +412,7 @@ class Job:
         given = deployment.parameters(ACCOUNT, "aws", dict.fromkeys(("driver", "workbook", "job"), "s3://b/x"))
         cloud, self.iam, self.url = client("cloudformation", url), client("iam", url), url
         pairs = [{"ParameterKey": k, "ParameterValue": v} for k, v in given.items()]
-        cloud.create_stack(StackName="frazil-prod", TemplateBody=deployment.template(), Parameters=pairs, Capabilities=["CAPABILITY_IAM"])  # fmt: skip
+        cloud.create_stack(StackName="frazil-prod", TemplateBody=stack_template.template(deployment.settings.engine), Parameters=pairs, Capabilities=["CAPABILITY_IAM"])  # fmt: skip
         while (stack := cloud.describe_stacks(StackName="frazil-prod")["Stacks"][0])["StackStatus"].endswith("PROGRESS"):  # fmt: skip
             time.sleep(0.2)
         out = {o["OutputKey"]: o["OutputValue"] for o in stack["Outputs"]}

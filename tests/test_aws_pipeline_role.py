@@ -13,6 +13,7 @@ import pytest
 import aws_emulator
 from aws_emulator import ACCOUNT, REGION, client
 from aws_graph import ENGINES, TASK, machine
+from frazil.aws import stack_template
 from frazil.aws.deployment_parameters import Deployment, Place
 from frazil.config.settings import AwsSettings
 
@@ -74,7 +75,7 @@ class Account:
         given = deployment.parameters(ACCOUNT, "aws", dict.fromkeys(("driver", "workbook", "job"), "s3://b/x"), "emr-machines")  # fmt: skip
         pairs = [{"ParameterKey": k, "ParameterValue": v} for k, v in given.items()]
         formation, name = client("cloudformation", self.url), deployment.name
-        formation.create_stack(StackName=name, TemplateBody=deployment.template(), Parameters=pairs, Capabilities=["CAPABILITY_IAM"])  # fmt: skip
+        formation.create_stack(StackName=name, TemplateBody=stack_template.template(deployment.settings.engine), Parameters=pairs, Capabilities=["CAPABILITY_IAM"])  # fmt: skip
         while (stack := formation.describe_stacks(StackName=name)["Stacks"][0])["StackStatus"].endswith("PROGRESS"):
             time.sleep(0.2)
         assert stack["StackStatus"] == "CREATE_COMPLETE", stack

@@ -153,12 +153,12 @@ ON_CLUSTER = """
 import json, sys, time
 from pathlib import Path
 from frazil.engine import load_files, small_batch
-from frazil.lake import jvm_executors
+from frazil.config import executor_check
 from helpers import D, I, U, World
 
 folder, wanted, options = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
 load_files.IN_PROCESS = small_batch.MOST_MB = -1  # tasks read everything
-jvm_executors.PATIENCE_S = 3
+executor_check.PATIENCE_S = 3
 lake = {"type": "jdbc", "uri": f"jdbc:sqlite:{folder}/lake/catalog.db", "warehouse": f"{folder}/lake/warehouse"}
 world = World(folder / "world", "shop", lake)
 world.given = {"spark_options": {"spark.driver.memory": "1g", **options}}

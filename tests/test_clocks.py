@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil import results
+from frazil import exit_codes
 from frazil.cli import main
 from frazil.config.settings import FullLoadSettings, MaintenanceSettings, OperateSettings
 from frazil.config.spark_session import SessionError
@@ -144,7 +144,7 @@ def test_a_snapshot_from_the_future_is_named_and_repaired_without_a_loss(world, 
     (world.root / "params/w.yml").write_text(
         (world.root / "params/w.yml").read_text() + f"  ops_namespace: {world.space}_ops\n"
     )
-    assert main(["repair", "--env", "w"]) == results.OK
+    assert main(["repair", "--env", "w"]) == exit_codes.OK
     world.merged(lane="rowdelta")
     assert not [r.note for r in maintained(world).values() if r.failed]
     world.changes("merged", I(4, "d"), name=FILE3).merged(lane="merge")

@@ -14,7 +14,7 @@ import yaml
 from confluent_kafka import Producer
 
 from cluster import CHECKOUT, Cluster
-from frazil import results
+from frazil import exit_codes
 from frazil.config import processes
 from frazil.config.processes import host
 from frazil.report import runs
@@ -292,7 +292,7 @@ def test_every_flow_ends_as_a_replay_of_files_and_messages(cluster, kafka, tmp_p
 def test_a_notebook_that_reads_the_lake_runs_on_the_cluster(cluster, lossy, notebook):
     before = cluster.applications()
     done = cluster.drive(lossy.params, "-m", "frazil.cli", "run", notebook, "--env", "files")
-    assert done.returncode == results.OK, done.stdout + done.stderr
+    assert done.returncode == exit_codes.OK, done.stdout + done.stderr
     assert cluster.applications() == before + 1
     (run,) = [r for r in runs.read(lossy.params.parent / "runs/files") if r["notebook"] == notebook]
     record = read_record(run["folder"] / f"{notebook}.ipynb")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from frazil.lake import commit, commit_retry
+from frazil.lake import commit_retry
 from frazil.lake.commit_retry import MainMovedError, until_committed
 
 
@@ -39,7 +39,7 @@ UNANSWERED = [java_error("CommitStateUnknownException"), java_error("RuntimeExce
 @pytest.fixture
 def pauses(monkeypatch):
     found = []
-    monkeypatch.setattr(commit.time, "sleep", found.append)
+    monkeypatch.setattr(commit_retry.time, "sleep", found.append)
     return found
 
 

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from frazil import results
+from frazil import exit_codes
 from frazil.flows import reconcile
 from frazil.report import notebook_output
 from frazil_demo.postgres import EmbeddedPostgres
@@ -47,5 +47,5 @@ def test_tables_without_a_key_are_compared_whole_and_every_difference_is_shown(n
     shown = str(notebook_output.compared(done, "table", "status", "differing_rows"))
     assert all(f"public.{t}" in shown for t in loads)
     record = {"status": "ok", "tables": {}, "compared": [r.row() for r in done]}
-    assert results.outcome_of(record, "") == "needs a decision"
-    assert all(f"public.{t}: differs" in results.why(record) for t in ("less", "other", "keyed"))
+    assert exit_codes.outcome_of(record, "") == "needs a decision"
+    assert all(f"public.{t}: differs" in exit_codes.why(record) for t in ("less", "other", "keyed"))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil import results
+from frazil import exit_codes
 from frazil.config.spec import load_specs
 
 pytestmark = [pytest.mark.notebooks, pytest.mark.slow]
@@ -50,7 +50,7 @@ def test_the_demo_ends_equal_and_says_so(tmp_path):
         [sys.executable, "-m", "frazil.cli", "run", "02_cdc_merge", "--env", "demo"], cwd=tmp_path, text=True,
         capture_output=True, env={**os.environ, "FRAZIL_PARAMS": str(tmp_path / "params")},
     )  # fmt: skip
-    assert again.returncode == results.NOTHING, again.stdout + again.stderr
+    assert again.returncode == exit_codes.NOTHING, again.stdout + again.stderr
 
 
 def test_a_demo_that_fails_says_why_in_one_line(tmp_path):

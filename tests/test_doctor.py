@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import reference
-from frazil import results
+from frazil import exit_codes
 from frazil.cli import doctor, main
 from frazil.dms import storage
 from frazil.lake import clocks
@@ -42,7 +42,7 @@ def changed(place, **common):
 def test_all_is_there_and_nothing_is_left_behind(place, capsys):
     before = sorted(f for f in place.rglob("*") if "runs" not in f.parts)
     code, out = examined(capsys)
-    assert code == results.OK, out
+    assert code == exit_codes.OK, out
     lines = [line.split(":")[0][2:] for line in out.splitlines()]
     assert lines[:9] == ["Python", "Java", "parameters", "jars", "source", "catalog", "warehouse", "runs", "clock"]
     assert "✔ parameters: 2 tables" in out and "! catalog: not there yet: 00_setup makes it" in out
@@ -96,13 +96,13 @@ def test_what_is_missing_is_named_with_its_remedy(place, capsys, monkeypatch, fa
     FAULTS[fault](place, monkeypatch)
     code, out = examined(capsys)
     said = " ".join(out.split())
-    assert code == results.FAILED and "failed" in out.splitlines()[-1]
+    assert code == exit_codes.FAILED and "failed" in out.splitlines()[-1]
     assert all(text in said for text in SAYS[fault]), out
     assert max(len(line) for line in out.splitlines() if "/" not in line) <= 80
 
 
 def test_an_environment_that_does_not_exist_ends_the_checks(place, capsys):
-    assert main(["doctor", "--env", "dmeo"]) == results.FAILED
+    assert main(["doctor", "--env", "dmeo"]) == exit_codes.FAILED
     out = capsys.readouterr().out
     assert "did you mean 'demo'?; frazil init writes a new one" in " ".join(out.split()) and "source" not in out
 
@@ -111,14 +111,14 @@ def test_without_an_environment_the_machine_is_checked(place, capsys, monkeypatc
     monkeypatch.delenv("FRAZIL_ENV", raising=False)
     code = main(["doctor"])
     out = capsys.readouterr().out
-    assert code == results.OK and [line.split(":")[0][2:] for line in out.splitlines()][:3] == [
+    assert code == exit_codes.OK and [line.split(":")[0][2:] for line in out.splitlines()][:3] == [
         "Python",
         "Java",
         "jars",
     ]
     assert "frazil doctor --env NAME" in out
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    assert main(["doctor"]) == results.FAILED and "apt-get install openjdk-17" in capsys.readouterr().out
+    assert main(["doctor"]) == exit_codes.FAILED and "apt-get install openjdk-17" in capsys.readouterr().out
 
 
 def test_s3_is_tried_and_left_as_it_was_and_no_secret_is_shown(place, capsys, monkeypatch):
@@ -144,7 +144,7 @@ def test_s3_is_tried_and_left_as_it_was_and_no_secret_is_shown(place, capsys, mo
             "✔ source: s3://doctor-bucket/dms is readable" in out
             and "✔ warehouse: s3://doctor-bucket/lake is writable" in out
         )
-        assert code == results.FAILED and "✘ catalog: " in out and "✔ clock" in out
+        assert code == exit_codes.FAILED and "✘ catalog: " in out and "✔ clock" in out
         assert "very-secret-key" not in out and "hidden-word-1" not in out
         assert [o["Key"] for o in s3.list_objects_v2(Bucket="doctor-bucket")["Contents"]] == [
             "dms/app/person/LOAD00000001.csv"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import reference
-from frazil import results
+from frazil import exit_codes
 from frazil.config import spark_session
 from frazil.results import TablesFailedError
 
@@ -63,7 +63,7 @@ def test_the_notebooks_run_beside_a_session_that_is_there_and_without_ipython(sp
     for notebook in ("setup", "full_load", "cdc_merge", "latency", "explore"):
         livy = Livy(spark=spark, sc=spark.sparkContext)
         shown[notebook] = [livy.run(code) for code in cells(notebook, env="demo") if code]
-        assert shown[notebook][-1] == f"{notebook}: ok" and results.outcome_of(livy.last.facts, "") == "ok"
+        assert shown[notebook][-1] == f"{notebook}: ok" and exit_codes.outcome_of(livy.last.facts, "") == "ok"
     assert any(text.startswith("✔ 2 tables merged") for text in shown["cdc_merge"])
     assert any("20260301-080102000.csv    2  U" in text for text in shown["explore"])
     charts = [text for text in shown["latency"] if text.endswith("(a chart)")]

@@ -14,7 +14,7 @@ import pytest
 from frazil.config.settings import ExploreSettings, MaintenanceSettings, ParameterError
 from frazil.config.timestamps import clock
 from frazil.dms.endpoint import DatePartition
-from frazil.flows import cdc, explore, ledger, quarantine_counts, row_history
+from frazil.flows import explore, file_batch, ledger, quarantine_counts, row_history
 from frazil.flows.explore import ExploreError
 from frazil.lake import jvm, table_history
 from frazil.report import notebook_output
@@ -266,7 +266,7 @@ def test_tables_tell_how_fresh_they_are(book, module_world):
 
 def test_files_of_a_commit_are_those_after_the_one_before_though_its_clock_was_ahead(book):
     *states, before, last = table_history.lineage(book.spark, book.name(book.specs["public.t"]))
-    last = dataclasses.replace(last, committed_ms=before.committed_ms - 500)
+    last = dataclasses.replace(last, current_ms=before.committed_ms - 500)
     assert row_history._between([*states, before, last], last)[0] == before.position
 
 
@@ -331,7 +331,7 @@ def test_what_was_told_is_never_less_than_what_the_source_committed(module_world
 
 def test_where_a_row_comes_from_is_told_also_of_a_batch_whose_files_have_other_columns(new_world, monkeypatch):
     """Batches of earlier versions held such files."""
-    monkeypatch.setattr(cdc, "first_alike", lambda table, files: files)
+    monkeypatch.setattr(file_batch, "first_alike", lambda table, files: files)
     w = new_world(AddColumnName=True).table("t", "id INT8", "v WSTRING(9)", "w WSTRING(9)")
     w.write("t", LOAD1, f"ts,id,v,w\n{ONE_COMMIT},1,a,b\n").loaded()
     w.write("t", FILE1, f"Op,ts,id,v\nU,{ONE_COMMIT},1,c\n").write("t", FILE2, f"Op,ts,id,v,x\nU,{ONE_COMMIT},1,d,e\n")

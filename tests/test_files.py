@@ -260,8 +260,8 @@ def test_an_empty_file_without_header_is_applied_as_no_rows(world):
 
 
 @spark
-def test_empty_rows_are_dropped(world):
-    world.table("t").write("t", FILE1, f"\nI,{'2024-01-01 00:00:00.000000'},1,a,,\n\n,,,,,\nD,,2,,,\n")
+def test_empty_lines_are_dropped(world):
+    world.table("t").write("t", FILE1, f"\nI,{'2024-01-01 00:00:00.000000'},1,a,,\n\nD,,2,,,\n")
     assert world.collapsed("t") == {1: (1, "a"), 2: None}
 
 

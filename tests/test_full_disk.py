@@ -11,7 +11,7 @@ import nbformat
 import pytest
 
 import reference
-from frazil import results
+from frazil import exit_codes
 from frazil.cli import main
 from frazil.report import runs
 
@@ -84,7 +84,7 @@ def test_a_run_goes_on_and_tells_what_came_of_it(place, when):
     environment = {**os.environ, "FRAZIL_PARAMS": str(place / "params")}
     command = [sys.executable, "-m", "frazil.cli", "run", "00_setup", "--env", "demo"]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert ran.returncode == results.OK and "00_setup: ok in" in ran.stderr, ran.stdout + ran.stderr
+    assert ran.returncode == exit_codes.OK and "00_setup: ok in" in ran.stderr, ran.stdout + ran.stderr
     assert f"{place}/runs/demo cannot be written: " in ran.stderr and "Traceback" not in ran.stderr
     heard = told(place)
     assert (heard["notebook"], heard["outcome"]) == ("00_setup", "ok")
@@ -102,7 +102,7 @@ def test_a_run_goes_on_and_tells_what_came_of_it(place, when):
 def test_check_tells_it_as_a_breach(place, fault, monkeypatch, capsys):
     fault(place)
     monkeypatch.setenv("FRAZIL_PARAMS", str(place / "params"))
-    assert main(["check", "--env", "demo"]) == results.BREACH
+    assert main(["check", "--env", "demo"]) == exit_codes.BREACH
     assert f"runs: {place}/runs/demo cannot be written: " in capsys.readouterr().err
     told(place)
 
@@ -112,7 +112,7 @@ def test_check_tells_it_as_a_breach(place, fault, monkeypatch, capsys):
 def test_a_plan_is_shown_and_says_that_no_run_could_be_kept(spark, place, fault, monkeypatch, capsys):
     fault(place)
     monkeypatch.setenv("FRAZIL_PARAMS", str(place / "params"))
-    assert main(["plan", "--env", "demo"]) == results.OK
+    assert main(["plan", "--env", "demo"]) == exit_codes.OK
     out, err = capsys.readouterr()
     assert "app.person" in out and f"{place}/runs/demo cannot be written: " in err
     told(place)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import aws_emulator
-from frazil import results
+from frazil import exit_codes
 from frazil.cli import main
 from frazil.cli.aws import _lag
 from frazil.config import jars
@@ -57,16 +57,16 @@ def test_spark_writes_tables_in_glue_that_the_commands_read_without_it(aws, tmp_
     table = pyiceberg_catalog.get_table(pyiceberg_catalog.open_catalog(book.settings), "app.t")
     assert table.format_version == 3
     assert pending_work.nothing_pending(book)["public.t"]["status"] == "unchanged"
-    assert main(["run", "02_cdc_merge", "--env", "w"]) == results.NOTHING
-    assert main(["check", "--env", "w"]) == results.OK, capsys.readouterr()
+    assert main(["run", "02_cdc_merge", "--env", "w"]) == exit_codes.NOTHING
+    assert main(["check", "--env", "w"]) == exit_codes.OK, capsys.readouterr()
     assert _lag("w") == ["lag: nothing waits for 1 table"]
     world.changes("t", U(2, "newer"), name="20260101-000002000.csv")
     assert pending_work.nothing_pending(book) is None
     (line,) = _lag("w")
     assert re.fullmatch(r"lag public\.t: 1 file, the oldest for [\d,.]+ (s|min|h|days)", line), line
-    assert main(["down", "--env", "w"]) == results.OK
+    assert main(["down", "--env", "w"]) == exit_codes.OK
     assert "table app.t" in capsys.readouterr().out
-    assert main(["down", "--env", "w", "--yes"]) == results.OK
+    assert main(["down", "--env", "w", "--yes"]) == exit_codes.OK
     assert aws_emulator.client("glue", aws).get_tables(DatabaseName="app")["TableList"] == []
 
 

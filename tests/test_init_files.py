@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from frazil import results
+from frazil import exit_codes
 from frazil.cli import main
 from frazil.cli.init import _specs
 from frazil.config.columns import Column
@@ -52,7 +52,7 @@ def load(home, *rows):
 
 
 def test_what_is_proven_is_taken_and_every_guess_is_marked(home, capsys):
-    assert init(home) == results.OK
+    assert init(home) == exit_codes.OK
     out, err = capsys.readouterr()
     specs = load_specs(home / "params/own")
     person, visit = specs["app.person"], specs["app.visit"]
@@ -81,7 +81,7 @@ def test_names_that_differ_in_case_alone_get_files_and_tables_of_their_own():
 
 
 def test_guesses_that_the_user_confirms_are_taken(home):
-    assert init(home, "--take", "keys", "numbers") == results.OK
+    assert init(home, "--take", "keys", "numbers") == exit_codes.OK
     specs = load_specs(home / "params/own")
     assert specs["app.visit"].key == ("person_id", "place")
     assert [c.type for c in specs["app.person"].columns] == ["INT8", "WSTRING", "NUMERIC(38,2)", "DATE"]
@@ -89,17 +89,19 @@ def test_guesses_that_the_user_confirms_are_taken(home):
 
 def test_nothing_is_written_over_and_nothing_without_a_null_token(home, capsys):
     source = load(home, (1, "10115", "2020-01-01", ""), (2, "80331", "2020-01-02", "x"))
-    assert init(home, path=source) == results.EXIT_CODES["wrong parameters"]
+    assert init(home, path=source) == exit_codes.EXIT_CODES["wrong parameters"]
     assert "do not prove how a null is written" in (said := capsys.readouterr().err) and "--null" in said
     assert list((home / "params").iterdir()) == []
-    assert init(home, "--null", "NULL", path=source) == results.OK
+    assert init(home, "--null", "NULL", path=source) == exit_codes.OK
     assert "guess: CsvNullValue 'NULL': given by --null" in (home / "params/own.yml").read_text()
-    assert init(home, "--null", "NULL", path=source) == results.EXIT_CODES["wrong parameters"]
+    assert init(home, "--null", "NULL", path=source) == exit_codes.EXIT_CODES["wrong parameters"]
     said = capsys.readouterr().err
     assert "own.yml exists already" in said and all(
         f"params/{n}" in said for n in ("own.yml", "own.endpoint.json", "own\n")
     )
-    assert main(["init", "--env", "two", "--from-files", "dms", "--null", ""]) == results.EXIT_CODES["wrong parameters"]
+    assert (
+        main(["init", "--env", "two", "--from-files", "dms", "--null", ""]) == exit_codes.EXIT_CODES["wrong parameters"]
+    )
     assert "but app.person: balance has NULL" in capsys.readouterr().err
 
 
@@ -107,7 +109,7 @@ def test_nothing_is_written_over_and_nothing_without_a_null_token(home, capsys):
 def test_no_guess_loses_a_value_that_comes_later(home, null):
     """What a guessed type makes of any later text is the text itself, or a refusal."""
     source = load(home, (1, "10115", "2020-01-01", "true"), (2, "80331", "2020-01-02", "false"))
-    assert init(home, "--null", null, path=source) == results.OK
+    assert init(home, "--null", null, path=source) == exit_codes.OK
     for column in load_specs(home / "params/own")["shop.t"].columns:
         for text in ("01067", "+1", "1.50", "1e3", "yes", " 7", "-0", "0x1F", "2021-1-1", "1.0"):
             value = judge(column, text)
@@ -118,9 +120,9 @@ def test_types_of_the_source_are_taken_from_a_list_of_its_columns(home, capsys):
     rows = ["schema,table,column,type,key", "app,person,id,bigint unsigned,1", "app,person,name,varchar(50),"]
     rows += ['app,person,balance,"decimal(10,2)",', "app,person,born,date,", "app,visit,other,int,1"]
     (home / "c.csv").write_text("\n".join(rows))
-    assert init(home, "--columns", "c.csv") == results.EXIT_CODES["wrong parameters"]
+    assert init(home, "--columns", "c.csv") == exit_codes.EXIT_CODES["wrong parameters"]
     assert "--columns needs --engine" in capsys.readouterr().err
-    assert init(home, "--columns", "c.csv", "--engine", "mysql") == results.OK
+    assert init(home, "--columns", "c.csv", "--engine", "mysql") == exit_codes.OK
     person = load_specs(home / "params/own")["app.person"]
     assert ([c.type for c in person.columns], person.key) == (
         ["UINT8", "WSTRING(50)", "NUMERIC(10,2)", "DATE"],
@@ -129,7 +131,8 @@ def test_types_of_the_source_are_taken_from_a_list_of_its_columns(home, capsys):
     assert "# mysql: bigint unsigned" in (home / "params/own/app.person.yml").read_text()
     (home / "c.csv").write_text("\n".join(rows).replace("date", "odd"))
     assert (
-        main(["init", "--env", "odd", "--from-files", "dms", "--columns", "c.csv", "--engine", "mysql"]) == results.OK
+        main(["init", "--env", "odd", "--from-files", "dms", "--columns", "c.csv", "--engine", "mysql"])
+        == exit_codes.OK
     )
     assert load_specs(home / "params/odd")["app.person"].columns[3].type == "WSTRING"
     assert "app.visit: its columns are not those of c.csv" in capsys.readouterr().err
@@ -144,7 +147,7 @@ def test_stated_settings_and_rules_are_taken_as_they_are(home):
     }
     (home / "e.json").write_text(json.dumps({"S3Settings": {**stated, "BucketName": "b"}}))
     (home / "m.json").write_text(json.dumps({"rules": []}))
-    assert init(home, "--endpoints", "e.json", "--task", "m.json") == results.OK
+    assert init(home, "--endpoints", "e.json", "--task", "m.json") == exit_codes.OK
     assert json.loads((home / "params/own.mappings.json").read_text()) == {"rules": []}
     assert json.loads((home / "params/own.endpoint.json").read_text())["S3Settings"]["BucketName"] == "b"
     assert yaml.safe_load((home / "params/own.yml").read_text())["common"]["source"] == "dms"
@@ -156,7 +159,7 @@ def test_hostile_names_stay_names(home):
     file.write_text(
         'Op,dms_ts,"id # : ""q""","a\tb"\nI,2026-01-01 10:00:00.000000,1,NULL\nI,2026-01-01 10:00:00.000000,2,x\n'
     )
-    assert init(home, "--take", "keys", "nulls", path="other") == results.OK
+    assert init(home, "--take", "keys", "nulls", path="other") == exit_codes.OK
     spec = load_specs(home / "params/own")["shop.t: #x"]
     assert spec.names == ['id # : "q"', "a\tb"] and spec.key == ('id # : "q"',)
 
@@ -173,17 +176,17 @@ def test_damaged_files_give_an_environment_or_one_clear_line(home, capsys, seed)
     code = init(home, "--null", "NULL", "--take", "keys", path="other")
     said = capsys.readouterr().err
     assert "Traceback" not in said
-    if code == results.OK:
+    if code == exit_codes.OK:
         load_specs(home / "params/own")
     else:
-        assert code == results.EXIT_CODES["wrong parameters"] and "cure: " in said
+        assert code == exit_codes.EXIT_CODES["wrong parameters"] and "cure: " in said
 
 
 def test_a_first_row_of_too_many_fields_is_called_damaged(home, capsys):
     file = home / "other/shop/t/LOAD00000001.csv"
     file.parent.mkdir(parents=True)
     file.write_text(",".join(f"c{i}" for i in range(5_000)) + "\n" + ",".join("1" for _ in range(5_000)) + "\n")
-    assert init(home, path="other") == results.EXIT_CODES["wrong parameters"]
+    assert init(home, path="other") == exit_codes.EXIT_CODES["wrong parameters"]
     assert "has no files of DMS that can be read" in capsys.readouterr().err
 
 
@@ -199,7 +202,7 @@ def test_own_files_answer_sql_after_a_few_commands(home, capsys):
     ]
     marks = []
     for command in commands:
-        assert main(command) == results.OK, capsys.readouterr()
+        assert main(command) == exit_codes.OK, capsys.readouterr()
         marks.append(f"{' '.join(command[:2])}: {time.monotonic() - began:.0f} s")
     lake = {"uri": f"jdbc:sqlite:{home}/runs/own/lake/catalog.db"}
     answer = duckdb_rows(lake, "app.person", "count(*), sum(balance), max(born)")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from frazil import results
+from frazil import exit_codes
 from frazil.cli import main
 from frazil.config.settings import resolve
 from frazil.flows import cdc, full_load, setup
@@ -72,7 +72,7 @@ def source(tmp_path_factory):
 @pytest.mark.slow
 def test_what_init_writes_is_what_the_task_writes_and_every_row_arrives(spark, source, capsys, catalog_options):
     postgres, root = source
-    assert main(["init", "--env", "own", "--source", str(root / "s3"), "--tables", "made.%"]) == results.OK
+    assert main(["init", "--env", "own", "--source", str(root / "s3"), "--tables", "made.%"]) == exit_codes.OK
     told = capsys.readouterr()
     assert (
         "made.meter: " in told.err and "made.deep: " in told.err and "made.sums: " in told.err and "twice" in told.err
@@ -106,7 +106,7 @@ def test_a_pattern_that_means_a_partitioned_table_means_its_partitions_and_rules
     spark, source, capsys
 ):
     postgres, root = source
-    assert main(["init", "--env", "part", "--source", "s3", "--tables", "made.deep"]) == results.OK
+    assert main(["init", "--env", "part", "--source", "s3", "--tables", "made.deep"]) == exit_codes.OK
     capsys.readouterr()
     written = {f.name for f in (root / "params/part").glob("*.yml")}
     assert written == {"made.deep_a_2024.yml", "made.deep_b.yml"}
@@ -114,6 +114,6 @@ def test_a_pattern_that_means_a_partitioned_table_means_its_partitions_and_rules
     rules = [{**rule, "object-locator": {"schema-name": "made", "table-name": "meter"}}]
 
     (root / "task.json").write_text(json.dumps({"rules": rules}))
-    assert main(["init", "--env", "bare", "--source", "s3", "--task", str(root / "task.json")]) == results.OK
+    assert main(["init", "--env", "bare", "--source", "s3", "--task", str(root / "task.json")]) == exit_codes.OK
     told = capsys.readouterr().err
     assert "made.meter_2024: " in told and "made.meter_2025: " in told

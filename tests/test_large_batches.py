@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil.dms.file_checks import file_digests
+from frazil.dms.file_integrity import file_digests
 from frazil.dms.listing import DmsObject
 from frazil.engine import small_batch
 from frazil.engine.row_form import bucket_of_each_partition

@@ -19,7 +19,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 from openlineage.client.serde import Serde
 from referencing import Registry, Resource
 
-from frazil import results
+from frazil import exit_codes
 from frazil.cli import main, monitor
 from frazil.config.settings import CdcMergeSettings, resolve
 from frazil.dms.endpoint import Endpoint
@@ -171,7 +171,7 @@ def test_changes_in_files_of_all_tables_have_these_files_as_their_input(made, mo
 
 @pytest.mark.notebooks
 @pytest.mark.parametrize(
-    ("code", "exit_code", "end"), [(MERGED, results.OK, "COMPLETE"), (FAILED, results.SOME_FAILED, "FAIL")]
+    ("code", "exit_code", "end"), [(MERGED, exit_codes.OK, "COMPLETE"), (FAILED, exit_codes.SOME_FAILED, "FAIL")]
 )
 def test_a_whole_run_sends_its_start_and_its_end(made, monkeypatch, capsys, code, exit_code, end):
     with_notebook(made, "02_cdc_merge", code)

@@ -13,7 +13,7 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 
-from frazil import results
+from frazil import exit_codes
 from frazil.cli import check, main, monitor
 from frazil.config.settings import resolve
 from frazil.report import metrics, runs
@@ -89,13 +89,13 @@ def test_samples_are_of_the_newest_that_is_known():
         ("batch_lag_p50_seconds", "demo", "a.t"): 1.5,
         ("batch_lag_p99_seconds", "demo", "a.t"): 4,
         ("batch_commit_seconds", "demo", "a.t"): 0.3,
-        ("last_run_exit_code", *merge): results.FAILED,
+        ("last_run_exit_code", *merge): exit_codes.FAILED,
         ("last_run_duration_seconds", *merge): 5,
         ("last_run_end_timestamp_seconds", *merge): 205,
         ("last_run_applied_rows", *merge, "a.t"): 0,
         ("last_run_bad_rows", *merge, "a.t"): 3,
         ("last_success_timestamp_seconds", *merge): 105,
-        ("last_run_exit_code", *maintenance): results.OK,
+        ("last_run_exit_code", *maintenance): exit_codes.OK,
         ("last_run_duration_seconds", *maintenance): 5,
         ("last_run_end_timestamp_seconds", *maintenance): 15,
         ("last_success_timestamp_seconds", *maintenance): 15,
@@ -127,7 +127,7 @@ def test_a_check_replaces_the_file_for_every_user_and_reads_the_tables(made):
     file = made / "frazil.prom"
     file.write_text("old")
     with open(file) as reader:
-        assert main(["check", "--env", "demo", "--quiet"]) == results.BREACH
+        assert main(["check", "--env", "demo", "--quiet"]) == exit_codes.BREACH
         assert reader.read() == "old", "it was written in place"
     found = parsed(file)
     assert found[("frazil_breached_limits",)] == 3
@@ -145,14 +145,14 @@ def test_a_check_replaces_the_file_for_every_user_and_reads_the_tables(made):
 @pytest.mark.notebooks
 def test_runs_write_it_however_they_end(made, capsys):
     began = time.time()
-    assert main(["run", "02", "--env", "demo", "-p", "max_batch_mb", "much"]) == results.WRONG
-    assert main(["run", "02_cdc_murge", "--env", "demo"]) == results.WRONG
+    assert main(["run", "02", "--env", "demo", "-p", "max_batch_mb", "much"]) == exit_codes.WRONG
+    assert main(["run", "02_cdc_murge", "--env", "demo"]) == exit_codes.WRONG
     found = parsed(made / "frazil.prom")
     codes = {labels[0]: code for (name, *labels), code in found.items() if name == "frazil_last_run_exit_code"}
-    assert codes == {"02_cdc_merge": results.WRONG} and ("frazil_table_records", "app.visit") in found
+    assert codes == {"02_cdc_merge": exit_codes.WRONG} and ("frazil_table_records", "app.visit") in found
 
     with_notebook(made, "02_cdc_merge", MERGED)
-    assert main(["run", "02", "--env", "demo"]) == results.OK, capsys.readouterr().err
+    assert main(["run", "02", "--env", "demo"]) == exit_codes.OK, capsys.readouterr().err
     of = "02_cdc_merge"
     found = parsed(made / "frazil.prom")
     assert found[("frazil_last_run_applied_rows", of, "app.visit")] == 7
@@ -162,12 +162,12 @@ def test_runs_write_it_however_they_end(made, capsys):
         and found[("frazil_batch_commit_seconds", "app.visit")] == 0.3
     )
     good = found[("frazil_last_success_timestamp_seconds", of)]
-    assert began < good < time.time() and found[("frazil_last_run_exit_code", of)] == results.OK
+    assert began < good < time.time() and found[("frazil_last_run_exit_code", of)] == exit_codes.OK
 
     with_notebook(made, "02_cdc_merge", "1 / 0")
-    assert main(["run", "02", "--env", "demo"]) == results.FAILED
+    assert main(["run", "02", "--env", "demo"]) == exit_codes.FAILED
     found = parsed(made / "frazil.prom")
-    assert found[("frazil_last_run_exit_code", of)] == results.FAILED
+    assert found[("frazil_last_run_exit_code", of)] == exit_codes.FAILED
     assert found[("frazil_last_success_timestamp_seconds", of)] == good
     assert found[("frazil_batch_lag_p99_seconds", "app.visit")] == 4
 
@@ -205,7 +205,7 @@ def test_a_variable_alone_sends_metrics(made, monkeypatch):
     set_operate(made)
     with Receiver() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", f"{collector.url}/own")
-        assert main(["check", "--env", "demo", "--quiet"]) == results.BREACH
+        assert main(["check", "--env", "demo", "--quiet"]) == exit_codes.BREACH
     ((path, body),) = collector.heard
     assert path == "/own" and gauges(body)["frazil_breached_limits", "demo"] == 3
     assert not (made / "frazil.prom").exists()
@@ -214,7 +214,7 @@ def test_a_variable_alone_sends_metrics(made, monkeypatch):
 def test_without_a_receiver_nothing_is_read(made, monkeypatch):
     set_operate(made)
     monkeypatch.setattr(monitor, "_facts", lambda *_: pytest.fail("it was read"))
-    assert main(["check", "--env", "demo", "--quiet"]) == results.BREACH
+    assert main(["check", "--env", "demo", "--quiet"]) == exit_codes.BREACH
 
 
 @pytest.mark.parametrize(
@@ -251,14 +251,14 @@ def test_a_collector_that_nobody_runs_costs_a_few_seconds(made, monkeypatch, cap
         pass
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", gone.url)
     began = time.monotonic()
-    assert main(["check", "--env", "demo", "--quiet"]) == results.BREACH
+    assert main(["check", "--env", "demo", "--quiet"]) == exit_codes.BREACH
     assert "took nothing" in capfd.readouterr().err.splitlines()[-1]
     assert time.monotonic() - began < metrics.TIMEOUT_S + 10
 
 
 def test_a_lake_that_cannot_be_read_leaves_the_metrics_of_runs(made, monkeypatch, capsys):
     (made / "lake/catalog.db").unlink()
-    assert main(["check", "--env", "demo"]) == results.BREACH
+    assert main(["check", "--env", "demo"]) == exit_codes.BREACH
     said = capsys.readouterr().err.splitlines()
     assert [line for line in said if line.startswith("metrics")] == [] and any("there is no catalog" in s for s in said)
     found = parsed(made / "frazil.prom")
@@ -267,10 +267,10 @@ def test_a_lake_that_cannot_be_read_leaves_the_metrics_of_runs(made, monkeypatch
 
 def test_a_run_whose_tables_cannot_be_looked_at_says_so_once(made, capsys):
     (made / "params/tiny/visit.yml").write_text("nonsense: 1\n")
-    assert main(["run", "00", "--env", "demo"]) == results.WRONG
+    assert main(["run", "00", "--env", "demo"]) == exit_codes.WRONG
     said = capsys.readouterr().err.splitlines()
     assert len([line for line in said if line.startswith("metrics of tables: ")]) == 1
-    assert parsed(made / "frazil.prom")[("frazil_last_run_exit_code", "00_setup")] == results.WRONG
+    assert parsed(made / "frazil.prom")[("frazil_last_run_exit_code", "00_setup")] == exit_codes.WRONG
 
 
 def test_check_reports_what_it_did_before(made, monkeypatch):
@@ -321,10 +321,10 @@ def test_every_panel_of_the_dashboard_has_a_place_and_the_variables():
             assert set(re.findall(r'(\w+)=~"\$(?:env|table)"', target["expr"])) == wanted, target["expr"]
             assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= labels[name]
     mapped = {int(k): v["text"] for p in panels() for m in p["fieldConfig"]["defaults"].get("mappings", []) for k, v in m["options"].items()}  # fmt: skip
-    named = {code: outcome for outcome, code in results.EXIT_CODES.items()}
+    named = {code: outcome for outcome, code in exit_codes.EXIT_CODES.items()}
     assert {code: mapped[code] for code in mapped} == {
         code: named[code] for code in mapped
-    } and results.FAILED in mapped
+    } and exit_codes.FAILED in mapped
 
 
 def test_the_page_lists_the_metrics():

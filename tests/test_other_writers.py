@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from frazil import results
+from frazil import exit_codes
 from frazil.cli import main
 from frazil.config.settings import FullLoadSettings, MaintenanceSettings, OperateSettings
 from frazil.flows import lag, maintenance
@@ -70,7 +70,7 @@ def test_changed_columns_stop_their_table_until_the_schema_is_restored(world, mo
     assert maintenance.run(asked)[0].failed  # a compaction would drop the values for good
 
     world.environment(monkeypatch)
-    assert main(["repair", "--env", "w"]) == results.OK
+    assert main(["repair", "--env", "w"]) == exit_codes.OK
     world.merged(lane="rowdelta")
     for table in world.specs:
         wanted = (

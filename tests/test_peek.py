@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil import results
+from frazil import exit_codes
 from frazil.cli import main
 from frazil.cli import peek as peek_command
 from frazil.dms.found_files import find
@@ -47,7 +47,7 @@ def written(folder: Path, **files) -> Path:
 def test_all_that_a_folder_shows_is_said_with_the_next_command(capsys, monkeypatch):
     monkeypatch.setenv("FRAZIL_PARAMS", "/nonexistent")
     code, said = peek(capsys, TINY)
-    assert code == results.OK
+    assert code == exit_codes.OK
     for line in (
         "2 tables, 5 files of DMS",
         "app.person  ~4    ~8       ~240     1+2    id\n",
@@ -68,19 +68,19 @@ def test_all_that_a_folder_shows_is_said_with_the_next_command(capsys, monkeypat
 )
 def test_the_source_is_found_from_a_folder_above_or_below_it(capsys, below):
     code, said = peek(capsys, DATA.parent.parent / below)
-    assert code == results.OK and f"the source is {TINY}: it holds" in " ".join(said.split())
+    assert code == exit_codes.OK and f"the source is {TINY}: it holds" in " ".join(said.split())
     assert f"--from-files {TINY} --env" in said and "app.person" in said
 
 
 @pytest.mark.parametrize("folder", ["keyindex_v1", "tiny/params"])
 def test_a_folder_without_files_of_dms_is_called_so(capsys, folder):
     code, said = peek(capsys, DATA / folder)
-    assert code == results.NOTHING and "nothing that DMS writes is there" in said
+    assert code == exit_codes.NOTHING and "nothing that DMS writes is there" in said
 
 
 def test_a_path_that_is_no_folder_is_called_so(capsys):
     code, said = peek(capsys, DATA / "none")
-    assert code == results.EXIT_CODES["wrong parameters"] and "does not exist" in said and "cure:" in said
+    assert code == exit_codes.EXIT_CODES["wrong parameters"] and "does not exist" in said and "cure:" in said
     assert "neither a folder nor on S3" in peek(capsys, "gs://bucket/dms")[1]
     assert "is a file" in peek(capsys, DATA / "ledger_v1.json")[1]
 
@@ -88,7 +88,7 @@ def test_a_path_that_is_no_folder_is_called_so(capsys):
 @pytest.mark.skipif(not NORTHWIND, reason="FRAZIL_NORTHWIND names no folder of real DMS files")
 def test_files_of_a_real_task_without_headers_are_described(capsys):
     code, said = peek(capsys, NORTHWIND)
-    assert code == results.OK and "12 tables, 21 files" in said
+    assert code == exit_codes.OK and "12 tables, 21 files" in said
     assert (
         "the columns' names: the files have no header" in said and "proven       AddColumnName            false" in said
     )
@@ -224,10 +224,10 @@ def test_a_column_is_the_commit_time_only_if_it_cannot_be_a_tables_own(tmp_path)
 def test_times_that_are_none_and_files_without_a_table_are_passed_over(capsys, tmp_path):
     row = "Op,dms_ts,id,v\nU,2026-99-99 99:99:99.000000,1,a\n"
     code, said = peek(capsys, written(tmp_path, T1=row, T2=row))
-    assert code == results.OK and "last commit seen" not in said and "20260101-11" not in said.split("settings")[0]
+    assert code == exit_codes.OK and "last commit seen" not in said and "20260101-11" not in said.split("settings")[0]
     (tmp_path / "LOAD00000001.csv").write_text("1\n")
     code, said = peek(capsys, tmp_path)
-    assert code == results.OK
+    assert code == exit_codes.OK
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -245,13 +245,13 @@ def test_a_damaged_folder_is_described_without_a_trace(capsys, tmp_path, seed):
         (odd / "LOAD00000009.csv").symlink_to(tmp_path / "gone")
         (odd / "LOAD0000000A.csv").mkdir()
     code, said = peek(capsys, tmp_path)
-    assert code == results.OK and "next" in said and "3 tables" in said, said
+    assert code == exit_codes.OK and "next" in said and "3 tables" in said, said
 
 
 def test_a_slow_listing_ends_in_time_and_says_so(capsys, monkeypatch):
     monkeypatch.setattr(peek_command, "SECONDS", 0)
     code, said = peek(capsys, TINY)
-    assert code == results.OK and "numbers are minimums" in said
+    assert code == exit_codes.OK and "numbers are minimums" in said
 
 
 def test_a_folder_on_s3_is_read(capsys, monkeypatch):
@@ -267,7 +267,7 @@ def test_a_folder_on_s3_is_read(capsys, monkeypatch):
             s3.put_object(Bucket="peek-bucket", Key=f"dms/{file.relative_to(TINY)}", Body=file.read_bytes())
         code, said = peek(capsys, "s3://peek-bucket")
         assert (
-            code == results.OK
+            code == exit_codes.OK
             and "the source is s3://peek-bucket/dms:" in said
             and "--from-files s3://peek-bucket/dms --env prod" in said
         )
@@ -285,4 +285,4 @@ def test_a_rate_an_hour_needs_files_over_half_a_minute(tmp_path, capsys, seconds
         (folder / f"20260301-0800{at:02d}000.csv").write_text(f"Op,committed,id,name\n{rows}")
     code, out = peek(capsys, tmp_path)
     (line,) = (line for line in out.splitlines() if line.startswith("app.t"))
-    assert code == results.OK and line.split()[3] == rate, out
+    assert code == exit_codes.OK and line.split()[3] == rate, out

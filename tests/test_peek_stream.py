@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from frazil import results
+from frazil import exit_codes
 from frazil.cli.commands import main
 from frazil.dms import found_messages
 from stream_world import KafkaWorld
@@ -24,7 +24,7 @@ def topic(kafka, tmp_path):
 
 
 def _peeked(w: KafkaWorld, capsys) -> str:
-    assert main(["peek", w.source]) == results.OK
+    assert main(["peek", w.source]) == exit_codes.OK
     said = capsys.readouterr().out
     assert all(len(line) <= 80 for line in said.splitlines() if "source: kafka" not in line and line != w.source), said
     return said
@@ -82,9 +82,9 @@ def test_of_a_long_topic_the_first_and_the_newest_messages_are_read(topic, capsy
 
 def test_an_empty_topic_a_wrong_name_and_a_kinesis_stream_are_called_so(topic, capsys):
     w = topic("empty")
-    assert main(["peek", w.source]) == results.NOTHING
+    assert main(["peek", w.source]) == exit_codes.NOTHING
     assert "it is empty" in capsys.readouterr().out
-    assert main(["peek", w.source.replace("/empty", "/emty")]) != results.OK
+    assert main(["peek", w.source.replace("/empty", "/emty")]) != exit_codes.OK
     assert "no topic 'emty'" in capsys.readouterr().err
-    assert main(["peek", "kinesis://eu-central-1/x"]) == results.WRONG
+    assert main(["peek", "kinesis://eu-central-1/x"]) == exit_codes.WRONG
     assert "no Kinesis stream" in capsys.readouterr().err

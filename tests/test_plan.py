@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from frazil import results
+from frazil import exit_codes
 from frazil.cli import main
 from frazil.config.settings import FullLoadSettings
 from frazil.flows.plan import DecisionNeededError, plan, require_no_decision
@@ -95,11 +95,11 @@ def test_the_seconds_are_estimated_from_the_commits_there_were(world):
 def test_the_command_prints_the_plan_and_with_strict_fails_where_a_decision_is_needed(world, monkeypatch, capsys):
     world.table("fine").load("fine", (1, "a"))
     world.environment(monkeypatch)
-    assert main(["plan", "--env", "w", "--strict"]) == results.OK
+    assert main(["plan", "--env", "w", "--strict"]) == exit_codes.OK
     assert "create, then load" in capsys.readouterr().out
     world.table("keyless", key=())
-    assert main(["plan", "--env", "w"]) == results.OK
-    assert main(["plan", "--env", "w", "--strict"]) == results.DECISION
+    assert main(["plan", "--env", "w"]) == exit_codes.OK
+    assert main(["plan", "--env", "w", "--strict"]) == exit_codes.DECISION
     told = capsys.readouterr()
     assert "public.keyless: decision: " in told.out and "1 of 2 tables need a decision" in told.err
     assert not world.spark.catalog.tableExists(world.name("fine"))

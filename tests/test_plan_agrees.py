@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from frazil import results
+from frazil import exit_codes
 from frazil.cli import check, main
 from frazil.config.settings import OperateSettings, resolve
 from frazil.flows import cdc, full_load
@@ -29,7 +29,7 @@ def _environment(w, monkeypatch, **sections):
 
 def _plan(capsys) -> tuple[dict[str, dict[str, str]], str]:
     """Run `frazil plan`; return its table by source table, and all that it says. Columns are two blanks apart in every line."""
-    assert main(["plan", "--env", "w", "--wide"]) == results.OK
+    assert main(["plan", "--env", "w", "--wide"]) == exit_codes.OK
     out = capsys.readouterr().out.partition("\n")[2]
     grid = list(takewhile(lambda line: not re.search(": (impossible|decision): |has data and no spec|^format: ", line), out.splitlines()))  # fmt: skip
     wide = [line.ljust(max(map(len, grid))) for line in grid]
@@ -96,6 +96,6 @@ def test_a_run_with_nothing_to_do_says_which_rows_wait(world, monkeypatch, capsy
     world.changes("t", I(2, "x"), I(3, "y")).merged()
     _environment(world, monkeypatch)
     (world.root / "notebooks").symlink_to(NOTEBOOKS)
-    assert main(["run", "02_cdc_merge", "--env", "w"]) == results.NOTHING
+    assert main(["run", "02_cdc_merge", "--env", "w"]) == exit_codes.NOTHING
     told = capsys.readouterr().out
     assert "2 rows of public.t" in told and "public.u" not in told

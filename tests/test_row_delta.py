@@ -20,8 +20,8 @@ from frazil.config.sql import identifier
 from frazil.flows import cdc, setup
 from frazil.lake import batch_branches, commit, jvm, jvm_data_files, jvm_row_delta, jvm_schema, lane_choice
 from frazil.lake import compaction as compaction
+from frazil.lake.index_sync import Locator, live_rows
 from frazil.lake.key_index import KeyIndex
-from frazil.lake.row_locator import Locator, live_rows
 from helpers import FILE2, FILE3, D, I, U, slow
 
 pytestmark = pytest.mark.spark

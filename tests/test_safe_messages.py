@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 import reference
-from frazil import results
+from frazil import exit_codes
 from frazil.cli import main
 from frazil.config.settings import ParameterError, SetupSettings, resolve
 from frazil.errors import FrazilError
@@ -111,9 +111,9 @@ def test_only_options_that_are_known_to_be_harmless_are_shown(environment):
 
 def test_an_error_in_the_environments_file_shows_no_value_of_an_option(environment, capsys):
     environment.file.write_text("common:\n  catalog_options: {uri: x, token: 'MARK0001}\n")
-    assert main(["check", "--env", "demo"]) == results.WRONG
+    assert main(["check", "--env", "demo"]) == exit_codes.WRONG
     environment.file.write_text("common:\n  catalog_options: [token, MARK0001]\n")
-    assert main(["check", "--env", "demo"]) == results.WRONG
+    assert main(["check", "--env", "demo"]) == exit_codes.WRONG
     told = capsys.readouterr().err
     assert "MARK" not in told and "not YAML" in told and "line 3" in told and "demo.yml: common: catalog_options: this should be" in told  # fmt: skip
 
@@ -123,7 +123,7 @@ def test_a_credential_is_hidden_wherever_a_text_repeats_it(environment, capsys):
     secret = 'MARK "1"/ä+x'
     uri = "jdbc:sqlite:lake/x.db?pw=MARK-in-a-file"
     environment(catalog_options={"uri": uri, "my.own": secret, "jdbc.password": "MARKpw"})
-    assert main(["check", "--env", "demo"]) == results.BREACH, "there is no catalog"
+    assert main(["check", "--env", "demo"]) == exit_codes.BREACH, "there is no catalog"
     told = capsys.readouterr().err
     assert "MARK" not in told and "x.db" in told
     for spelling in (secret, json.dumps(secret), repr(secret), "https://h/?MARK%20%221%22/%C3%A4%2Bx", "login MARKpw!"):
@@ -137,7 +137,7 @@ def test_hooks_hear_neither_credentials_nor_control_characters_and_are_not_shown
     hook = f"cat > {tmp_path}/told; false MARK-of-a-command"
     given["operate"] = {"on_trouble": hook, "webhook": "nowhere://MARK-of-an-address"}
     environment.file.write_text(yaml.safe_dump(given))
-    assert main(["check", "--env", "demo"]) == results.BREACH
+    assert main(["check", "--env", "demo"]) == exit_codes.BREACH
     out = capsys.readouterr()
     told = (tmp_path / "told").read_text()
     assert "MARK" not in told + out.err + out.out and "x.db" in told

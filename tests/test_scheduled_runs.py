@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 import reference
-from frazil import results
+from frazil import exit_codes
 from frazil.cli import check, main
 from frazil.config.processes import host, is_running
 from frazil.config.settings import resolve
@@ -71,7 +71,7 @@ def place(spark, tmp_path_factory) -> Path:
         setup.create_tables(Workbook(resolve("setup", {"env": "demo"}).settings))
         full_load.run(Workbook(resolve("full_load", {"env": "demo"}).settings))
     code, out = ended(frazil(made, "run", "cdc_merge", "--env", "demo"))
-    assert code == results.OK, out
+    assert code == exit_codes.OK, out
     return made
 
 
@@ -101,7 +101,7 @@ def test_a_run_keeps_notebook_log_and_record_and_is_indexed(place):
 def test_a_run_with_nothing_pending_says_so_and_starts_no_spark(place):
     before = (place / "runs/demo/spark.log").stat().st_mtime_ns
     code, out = ended(frazil(place, "run", "02_cdc_merge", "--env", "demo"))
-    assert code == results.NOTHING, out
+    assert code == exit_codes.NOTHING, out
     assert (place / "runs/demo/spark.log").stat().st_mtime_ns == before
     assert not list(last_run(place)["folder"].glob("*.ipynb"))
 
@@ -135,7 +135,7 @@ def test_wrong_parameters_are_refused_before_anything_starts(tmp_path, given, sa
     made = place_of(tmp_path)
     add_operate(made, on_trouble=f"cat > {tmp_path}/told.json")
     monkeypatch.setenv("FRAZIL_PARAMS", str(made / "params"))
-    assert main(["run", "02_cdc_merge", "--env", "demo", "-p", *given]) == results.WRONG
+    assert main(["run", "02_cdc_merge", "--env", "demo", "-p", *given]) == exit_codes.WRONG
     assert says in capsys.readouterr().err
     told = json.loads((tmp_path / "told.json").read_text())
     assert told["outcome"] == "wrong parameters" and says in told["cause"]
@@ -143,18 +143,18 @@ def test_wrong_parameters_are_refused_before_anything_starts(tmp_path, given, sa
     assert (run["notebook"], run["outcome"], str(run["folder"])) == ("02_cdc_merge", told["outcome"], told["folder"])
     assert [f.name for f in run["folder"].iterdir()] == [runs.FILE]
     row = html.unescape((made / "runs/demo/index.html").read_text()).partition("</th></tr>")[2]
-    assert 'class="bad"' in row and f">{results.WRONG}</td>" in row and says in row
+    assert 'class="bad"' in row and f">{exit_codes.WRONG}</td>" in row and says in row
 
 
 def test_what_no_run_can_come_of_is_on_the_page_if_the_environment_is_there(tmp_path, capsys, monkeypatch):
     made = place_of(tmp_path)
     monkeypatch.setenv("FRAZIL_PARAMS", str(made / "params"))
-    assert main(["run", "02_cdc_merge", "--env", "dmeo"]) == results.WRONG
+    assert main(["run", "02_cdc_merge", "--env", "dmeo"]) == exit_codes.WRONG
     assert "did you mean 'demo'?" in capsys.readouterr().err
     assert not (made / "runs").exists()
-    assert main(["run", "02_cdc_murge", "--env", "demo"]) == results.WRONG
+    assert main(["run", "02_cdc_murge", "--env", "demo"]) == exit_codes.WRONG
     (made / "params/demo.yml").write_text("comon: {}\n")
-    assert main(["run", "02_cdc_merge", "--env", "demo"]) == results.WRONG
+    assert main(["run", "02_cdc_merge", "--env", "demo"]) == exit_codes.WRONG
     page = html.unescape((made / "runs/demo/index.html").read_text())
     assert all(word in page for word in ("no notebook '02_cdc_murge'", "unknown section 'comon'"))
 
@@ -172,9 +172,9 @@ def test_a_table_that_fails_and_one_that_needs_a_decision_have_codes_of_their_ow
     (changes.parent / "20261001-000000000.csv").write_text(f"{head}\nX,nonsense\n", encoding="utf-8")
     loading, merging = (frazil(made, "run", n, "--env", "demo") for n in ("01_full_load", "02_cdc_merge"))
     code, out = ended(loading)
-    assert code == results.DECISION, out
+    assert code == exit_codes.DECISION, out
     code, out = ended(merging)
-    assert code == results.SOME_FAILED, out
+    assert code == exit_codes.SOME_FAILED, out
 
 
 @pytest.mark.notebooks
@@ -185,7 +185,7 @@ def test_a_run_that_sets_rows_aside_shows_in_its_notebook_what_is_wrong_with_the
     bad = "I,2099-01-01 00:00:00.000000,9,Arlington,yesterday,NULL,NULL"
     (made / "s3/app/visit/20261001-000000000.csv").write_text(f"{first}\n{bad}\n", encoding="utf-8")
     code, out = ended(frazil(made, "run", "02_cdc_merge", "--env", "demo", "-p", "on_bad_rows", "quarantine"))
-    assert code == results.OK and "1 row quarantined" in out, out
+    assert code == exit_codes.OK and "1 row quarantined" in out, out
     cells = nbformat.read(last_run(made)["folder"] / "02_cdc_merge.ipynb", as_version=4).cells
     shown = next(c for c in cells if c.source.startswith("wait = "))
     assert (
@@ -229,12 +229,12 @@ def test_of_runs_that_overlap_one_does_the_work_and_the_others_skip_politely(tmp
     wait_for(lambda: (made / "at the gate").exists() and any(p.poll() is not None for p in pair), 150)
     (second,) = [p for p in pair if p.poll() is not None]
     code, out = ended(second)
-    assert code == results.SKIPPED and "another run of this notebook is in progress" in out, out
+    assert code == exit_codes.SKIPPED and "another run of this notebook is in progress" in out, out
     code, out = ended(frazil(made, "run", "02_cdc_merge", "--env", "elsewhere"))
-    assert code == results.OK, out
+    assert code == exit_codes.OK, out
     (made / "open").touch()
     code, out = ended(next(p for p in pair if p is not second))
-    assert code == results.SKIPPED and "app.visit: skipped: operated.app.visit: its position moved" in out, out
+    assert code == exit_codes.SKIPPED and "app.visit: skipped: operated.app.visit: its position moved" in out, out
 
     here = [r["outcome"] for r in runs.read(made / "runs/demo")[:2]]
     assert here == ["skipped", "skipped"] and not (tmp_path / "told.json").exists()
@@ -252,7 +252,7 @@ def test_of_runs_that_overlap_one_does_the_work_and_the_others_skip_politely(tmp
 
 def test_what_tables_come_to_is_what_the_run_comes_to():
     def of(*statuses, **more):
-        return results.outcome([{"status": s, **more} for s in statuses])
+        return exit_codes.outcome([{"status": s, **more} for s in statuses])
 
     assert of("merged", "unchanged") == "ok"
     assert of("unchanged", "unchanged") == "nothing to do"
@@ -260,25 +260,25 @@ def test_what_tables_come_to_is_what_the_run_comes_to():
     assert of("failed", "failed") == "failed"
     assert of("merged", "waiting") == of("merged", "differs") == "needs a decision"
     assert of("failed", decision=True) == "needs a decision"
-    assert results.outcome([{"status": "merged"}, {"status": "failed", "decision": True}]) == "needs a decision"
+    assert exit_codes.outcome([{"status": "merged"}, {"status": "failed", "decision": True}]) == "needs a decision"
     assert of("merged", "skipped") == "skipped"
-    assert results.outcome([{"table": "only looked at"}]) == "ok"
+    assert exit_codes.outcome([{"table": "only looked at"}]) == "ok"
     record = {
         "tables": {"a": {"status": "merged"}, "b": {"status": "waiting", "note": "wait\n  cure: load"}},
         "compared": [{"table": "c", "status": "differs"}],
     }
-    assert results.why(record) == "b: waiting: wait\n  cure: load\nc: differs" and results.why(None) == ""
-    assert results.outcome_of(None, "UnknownTablesError") == "needs a decision"
-    assert (results.outcome_of(None, "SpecError"), results.outcome_of(None, "TypeError")) == (
+    assert exit_codes.why(record) == "b: waiting: wait\n  cure: load\nc: differs" and exit_codes.why(None) == ""
+    assert exit_codes.outcome_of(None, "UnknownTablesError") == "needs a decision"
+    assert (exit_codes.outcome_of(None, "SpecError"), exit_codes.outcome_of(None, "TypeError")) == (
         "wrong parameters",
         "failed",
     )
 
 
 def test_of_several_results_of_a_table_that_stands_which_says_most():
-    def come_of(*results):
-        record = notebook_output.finish("cdc_merge", [TableResult("t", *r) for r in results])
-        return results.outcome(list(record.facts["tables"].values())), record.facts["tables"]["t"]["status"]
+    def come_of(*found):
+        record = notebook_output.finish("cdc_merge", [TableResult("t", *r) for r in found])
+        return exit_codes.outcome(list(record.facts["tables"].values())), record.facts["tables"]["t"]["status"]
 
     assert come_of(("replayed",), ("unchanged",)) == ("ok", "replayed")
     assert come_of(("replayed",), ("merged",)) == ("ok", "merged")
@@ -307,7 +307,7 @@ def test_a_killed_run_is_indexed_as_failed_and_frees_its_lock(tmp_path):
     made = with_stub(place_of(tmp_path), "import time; time.sleep(300)")
     ran = frazil(made, "run", "00_setup", "--env", "demo")
     wait_for(lambda: list((made / "runs/demo").glob("00_setup-*/run.log")))
-    assert ended(frazil(made, "run", "00_setup", "--env", "demo"))[0] == results.SKIPPED
+    assert ended(frazil(made, "run", "00_setup", "--env", "demo"))[0] == exit_codes.SKIPPED
     family = psutil.Process(ran.pid).children(recursive=True)
     for process in [psutil.Process(ran.pid), *family]:
         process.send_signal(signal.SIGKILL)
@@ -316,7 +316,7 @@ def test_a_killed_run_is_indexed_as_failed_and_frees_its_lock(tmp_path):
     assert 'class="bad"' in runs.write_index(made / "runs/demo").read_text()
     finish = 'from frazil.report.notebook_output import NotebookResult\nNotebookResult("setup", "ok", tables={"t": {"status": "created"}})'
     code, out = ended(frazil(with_stub(made, finish), "run", "00_setup", "--env", "demo"))
-    assert code == results.OK, out
+    assert code == exit_codes.OK, out
 
 
 WAITS = """
@@ -344,7 +344,7 @@ def test_a_signal_to_the_command_reaches_the_notebook(tmp_path, number, waits):
     family = psutil.Process(ran.pid).children(recursive=True)
     ran.send_signal(number)
     code, out = ended(ran)
-    assert (code, last_run(made)["outcome"]) == ((results.OK, "ok") if waits else (results.FAILED, "failed")), out
+    assert (code, last_run(made)["outcome"]) == ((exit_codes.OK, "ok") if waits else (exit_codes.FAILED, "failed")), out
     assert waits or last_run(made)["cause"] == "stopped"
     wait_for(lambda: not [p for p in family if is_running(host(), p.pid, p.create_time())])
 
@@ -362,7 +362,7 @@ def test_a_run_that_fails_is_indexed_with_its_cause_and_told_of(tmp_path, code, 
     made = with_stub(place_of(tmp_path), code)
     add_operate(made, on_trouble=f"cat > {tmp_path}/told.json")
     exited, out = ended(frazil(made, "run", "00_setup", "--env", "demo"))
-    assert exited == results.FAILED and cause in out and "Traceback" not in out
+    assert exited == exit_codes.FAILED and cause in out and "Traceback" not in out
     assert last_run(made)["outcome"] == "failed" and cause in last_run(made)["cause"]
     told = json.loads((tmp_path / "told.json").read_text())
     assert (told["notebook"], told["outcome"]) == ("00_setup", "failed") and cause in told["cause"]
@@ -377,7 +377,7 @@ def test_an_error_of_the_command_itself_is_recorded_and_told_of(tmp_path, monkey
     add_operate(made, on_trouble=f"cat > {tmp_path}/told.json")
     monkeypatch.setenv("FRAZIL_PARAMS", str(made / "params"))
     monkeypatch.setattr(pending_work, "nothing_pending", broken)
-    assert main(["run", "02", "--env", "demo"]) == results.FAILED
+    assert main(["run", "02", "--env", "demo"]) == exit_codes.FAILED
     assert json.loads((tmp_path / "told.json").read_text())["cause"] == "RuntimeError: no answer"
     (record,) = runs.read(made / "runs/demo")
     assert record["outcome"] == "failed"
@@ -394,7 +394,7 @@ def test_a_run_beyond_its_time_is_stopped_with_its_kernel_and_told_of(tmp_path):
         family |= set(psutil.Process(ran.pid).children(recursive=True))
         time.sleep(0.05)
     code, out = ended(ran)
-    assert code == results.TIMED_OUT, out
+    assert code == exit_codes.TIMED_OUT, out
     assert family
     wait_for(lambda: not [p for p in family if is_running(host(), p.pid, p.create_time())])
     assert json.loads((tmp_path / "told.json").read_text())["outcome"] == "timed out"
@@ -411,7 +411,7 @@ def wait_for(what, seconds: float = 120.0) -> None:
 def test_check_tells_each_breach_in_a_line_and_calls_the_hooks(tmp_path, place, monkeypatch, capsys):
     made = Path(shutil.copytree(place, tmp_path / "copy", copy_function=shutil.copy2))
     monkeypatch.setenv("FRAZIL_PARAMS", str(place / "params"))
-    assert main(["check", "--env", "demo"]) == results.OK, capsys.readouterr().err
+    assert main(["check", "--env", "demo"]) == exit_codes.OK, capsys.readouterr().err
     receiver = Receiver(204)
     add_operate(made, webhook=f"{receiver.url}/", max_lag_s=1.0, max_run_age_s=0.0)
     params = made / "params/demo.yml"
@@ -420,7 +420,7 @@ def test_check_tells_each_breach_in_a_line_and_calls_the_hooks(tmp_path, place, 
     (made / "s3/app/visit/20260301-090000000.csv").write_text("", encoding="utf-8")
     monkeypatch.setenv("FRAZIL_PARAMS", str(made / "params"))
     with receiver:
-        assert main(["check", "--env", "demo"]) == results.BREACH
+        assert main(["check", "--env", "demo"]) == exit_codes.BREACH
     told = capsys.readouterr().err.splitlines()
     assert len([line for line in told if line.startswith("app.visit: 1 file pending")]) == 1
     assert len([line for line in told if line.startswith("runs: 02_cdc_merge last succeeded")]) == 1
@@ -450,7 +450,7 @@ def test_a_catalog_that_cannot_be_read_is_told_in_a_line_and_left_to_spark(tmp_p
     (made / "lake").mkdir()
     (made / "lake/catalog.db").write_text("junk")
     monkeypatch.setenv("FRAZIL_PARAMS", str(made / "params"))
-    assert main(["check", "--env", "demo"]) == results.BREACH
+    assert main(["check", "--env", "demo"]) == exit_codes.BREACH
     first, *others = capsys.readouterr().err.splitlines()
     assert first.startswith("lake: the lake cannot be read without Spark: DatabaseError: (sqlite3.DatabaseError) file is not a database; cure: ")  # fmt: skip
     assert others == ["runs: 02_cdc_merge has not succeeded yet"]
@@ -489,30 +489,30 @@ def test_down_removes_exactly_what_it_listed(place, monkeypatch, capsys):
     other = place / "lake/warehouse/other/kept.txt"
     other.parent.mkdir()
     other.write_text("not ours")
-    assert main(["down", "--env", "demo", "--yes"]) == results.FAILED
+    assert main(["down", "--env", "demo", "--yes"]) == exit_codes.FAILED
     assert "nothing was listed yet" in capsys.readouterr().err
     catalog = pyiceberg_catalog.open_catalog(resolve("setup", {"env": "demo"}).settings)
     person, no_table = (
         (f"operated.app.{name}", 1, int(time.time() * 1000), "pyiceberg") for name in ("person", "other")
     )
     pyiceberg_catalog.append(catalog, "ops", "visible", [person, no_table])
-    assert main(["down", "--env", "demo"]) == results.OK
+    assert main(["down", "--env", "demo"]) == exit_codes.OK
     assert "not deleted: table ops.visible: it also has rows about operated.app.other" in capsys.readouterr().out
     catalog.drop_table("ops.visible")
     pyiceberg_catalog.append(catalog, "ops", "visible", [person])
     catalog.create_namespace("theirs")
-    assert main(["down", "--env", "demo"]) == results.OK
+    assert main(["down", "--env", "demo"]) == exit_codes.OK
     told = capsys.readouterr().out.splitlines()
     assert {"table app.person", "table app.visit", "table ops.visible", "namespace app", "namespace ops"} < set(told)
     listed = set(json.loads((place / "runs/demo/down.json").read_text())["files"])
     assert listed and any("/ops/visible/" in file for file in listed)
     stray = Path(sorted(listed)[0]).parent / "later.txt"
     stray.write_text("came after the list")
-    assert main(["down", "--env", "demo", "--yes"]) == results.FAILED
+    assert main(["down", "--env", "demo", "--yes"]) == exit_codes.FAILED
     assert all(Path(f).exists() for f in listed)
     stray.unlink()
     before = {str(f) for f in place.rglob("*") if f.is_file() and "runs" not in f.parts}
-    assert main(["down", "--env", "demo", "--yes"]) == results.OK
+    assert main(["down", "--env", "demo", "--yes"]) == exit_codes.OK
     after = {str(f) for f in place.rglob("*") if f.is_file() and "runs" not in f.parts}
     assert before - after == listed
     assert other.read_text() == "not ours"

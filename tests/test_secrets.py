@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import reference
-from frazil import results
+from frazil import exit_codes
 
 ROOT = Path(__file__).parent.parent
 CATALOG = (
@@ -106,7 +106,7 @@ def ran(tmp_path_factory):
     marked(place, marks)
     with Processes() as processes:
         told = [frazil(place, "run", notebook, "--env", "demo") for notebook in NOTEBOOKS]
-    assert [t.returncode for t in told] == [results.OK] * 3, [t.stdout + t.stderr for t in told]
+    assert [t.returncode for t in told] == [exit_codes.OK] * 3, [t.stdout + t.stderr for t in told]
     return place, marks, "".join(t.stdout + t.stderr for t in told), processes.seen
 
 
@@ -222,7 +222,7 @@ def test_a_group_may_read_if_a_parameter_says_so_and_a_parameter_with_a_credenti
         patch.setenv("EXPECTED", options["my.own"])
         given = ("-p", "catalog_options", json.dumps(options), "-p", "file_group", group.gr_name)
         told = frazil(place, "run", "setup", "--env", "demo", *given)
-    assert told.returncode == results.OK, told.stdout + told.stderr
+    assert told.returncode == exit_codes.OK, told.stdout + told.stderr
     assert [c[:60] for c in processes.seen if marks.found_in(c) and "frazil.cli\nrun" not in c] == []
     made = [f for f in (place / "runs").rglob("*") if f.is_file()]
     assert {f.name for f in made if marks.found_in(f.read_text())} == set() and marks.found_in(told.stdout) == set()

@@ -9,7 +9,7 @@ import yaml
 from frazil.config.settings import MaintenanceSettings
 from frazil.flows import cdc
 from frazil.lake import compaction, small_file_merge, table_history
-from frazil.lake.row_locator import Locator
+from frazil.lake.index_sync import Locator
 from helpers import D, I, U, slow
 from test_row_delta import files, random_changes
 

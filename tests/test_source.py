@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from frazil import results
+from frazil import exit_codes
 from frazil.cli import main
 from frazil.config import source_database
 from frazil.config.columns import TYPES, Column
@@ -129,7 +129,7 @@ def test_init_reaches_the_address_of_every_engine(spark, bare, tmp_path, capsys,
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         bare.setenv("FRAZIL_SOURCE_URL", url.format(f"127.0.0.1:{free.getsockname()[1]}"))
-    assert main(["init", "--env", "new", "--source", "dms"]) == results.EXIT_CODES["failed"]
+    assert main(["init", "--env", "new", "--source", "dms"]) == exit_codes.EXIT_CODES["failed"]
     told = capsys.readouterr().err
     assert re.search(says, told) and "ClassNotFound" not in told and "driver" not in told.lower()
 
@@ -246,7 +246,7 @@ def test_init_knows_a_streams_address_and_writes_no_password(spark, database, ca
         (root / "endpoints.json").write_text(json.dumps({"Endpoints": [source, {"EndpointType": "TARGET", **target}]}))
         assert (
             main(["init", "--env", env, "--endpoints", str(root / "endpoints.json"), "--tables", "shop.orders"])
-            == results.OK
+            == exit_codes.OK
         )
         assert "stream_start" in capsys.readouterr().out
         opened = Workbook(resolve("setup", {"env": env}).settings, lambda text: None)
@@ -262,7 +262,7 @@ def test_init_writes_a_folder_with_which_the_workbook_runs_and_columns_follow_th
     (root / "params").mkdir()
     patch.setenv("FRAZIL_PARAMS", str(root / "params"))
     command = ["init", "--env", "made", "--endpoints", str(PARAMS / "shop.endpoint.json"), "--task", str(PARAMS / "shop.mappings.json"), "--source", "s3"]  # fmt: skip
-    assert main(command) == results.OK
+    assert main(command) == exit_codes.OK
     told = capsys.readouterr()
     assert "next: frazil plan --env made" in told.out and postgres.password not in told.out + told.err
     assert postgres.password not in "".join(f.read_text() for f in (root / "params").rglob("*.*"))
@@ -272,9 +272,9 @@ def test_init_writes_a_folder_with_which_the_workbook_runs_and_columns_follow_th
         assert (spec.key, spec.names) == (ours[name].key, ours[name].names)
         assert [(c.dms_type, c.utc, c.nullable) for c in spec.columns] == [(c.dms_type, c.utc, c.nullable) for c in ours[name].columns]  # fmt: skip
         assert all(c.source_id for c in spec.columns)
-    assert main(command) == results.WRONG and "exists already" in capsys.readouterr().err
+    assert main(command) == exit_codes.WRONG and "exists already" in capsys.readouterr().err
 
-    assert main(["init", "--env", "own", "--source", "s3", "--tables", "shop.%"]) == results.OK
+    assert main(["init", "--env", "own", "--source", "s3", "--tables", "shop.%"]) == exit_codes.OK
     told = capsys.readouterr()
     assert "are for a new target and task of DMS" in told.out
     assert [line.split()[0] for line in told.err.splitlines()] == ["reading"], "the settings lose nothing"

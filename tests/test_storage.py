@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 import reference
-from frazil import results
+from frazil import exit_codes
 from frazil.cli import main
 from frazil.config.jars import SDK_BUNDLES, needs_s3
 from frazil.config.settings import MaintenanceSettings, ParameterError, Settings
@@ -546,10 +546,10 @@ def test_down_deletes_on_s3_what_it_listed_and_nothing_else(at_server, tmp_path,
     before = there()
     ours = {path for path in before if "/person/" in path}
     assert len(ours) > 4 and len(before - ours) > 4
-    assert main(["down", "--env", "demo"]) == results.OK
+    assert main(["down", "--env", "demo"]) == exit_codes.OK
     told = capsys.readouterr().out.splitlines()
     assert ours == {line for line in told if line.startswith("s3://")}
     assert "table app.person" in told and "namespace app" not in told
     assert "not deleted: table app.visit: Frazil did not create it" in told
-    assert main(["down", "--env", "demo", "--yes"]) == results.OK
+    assert main(["down", "--env", "demo", "--yes"]) == exit_codes.OK
     assert there() == before - ours and catalog.list_tables("app") == [("app", "visit")]

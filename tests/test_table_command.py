@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from frazil import results
+from frazil import exit_codes
 from frazil.cli import run
 from frazil.cli.commands import main
 from frazil.config.settings import LatencySettings, OperateSettings
@@ -32,7 +32,7 @@ def two(world, monkeypatch):
 
 
 def test_a_paused_table_stays_as_it_is_until_it_is_resumed(two, capsys):
-    assert main(["table", "pause", "public.a", "--env", "w", "--why", "rows are corrected"]) == results.OK
+    assert main(["table", "pause", "public.a", "--env", "w", "--why", "rows are corrected"]) == exit_codes.OK
     said = capsys.readouterr().out
     assert "public.a: paused since 20" in said and "rows are corrected" in said
 
@@ -45,9 +45,9 @@ def test_a_paused_table_stays_as_it_is_until_it_is_resumed(two, capsys):
     assert two.full_load()["a"].status == "paused"
     assert (two.rows("a"), two.rows("b")) == ([(1, "x")], [(1, "y")])
 
-    assert main(["table", "resume", "public.a", "--env", "w"]) == results.OK
+    assert main(["table", "resume", "public.a", "--env", "w"]) == exit_codes.OK
     assert two.merge()["a"].status == "merged" and two.rows("a") == [(1, "y")]
-    assert main(["table", "resume", "public.a", "--env", "w"]) == results.NOTHING
+    assert main(["table", "resume", "public.a", "--env", "w"]) == exit_codes.NOTHING
 
 
 def test_a_paused_table_is_not_late_and_is_named(two, capsys, monkeypatch):
@@ -87,29 +87,29 @@ def test_a_second_pause_keeps_the_first_reason(two, capsys):
 
 def test_a_table_that_does_not_exist_is_not_paused(world, monkeypatch, capsys):
     world.table("a").environment(monkeypatch)
-    assert main(["table", "pause", "public.a", "--env", "w"]) == results.FAILED
+    assert main(["table", "pause", "public.a", "--env", "w"]) == exit_codes.FAILED
     assert "does not exist" in capsys.readouterr().err
-    assert main(["table", "pause", "public.z", "--env", "w"]) == results.WRONG
+    assert main(["table", "pause", "public.z", "--env", "w"]) == exit_codes.WRONG
     assert "no table 'public.z'" in capsys.readouterr().err
 
 
 def test_reload_shows_what_is_replaced_and_then_replaces_it(two, capsys, monkeypatch):
     two.merged()
-    assert main(["table", "reload", "public.a", "--env", "w"]) == results.NOTHING
+    assert main(["table", "reload", "public.a", "--env", "w"]) == exit_codes.NOTHING
     said = capsys.readouterr().out
     assert (
         "aws dms reload-tables --replication-task-arn TASK_ARN --tables-to-reload SchemaName=public,TableName=a" in said
     )
 
     two.load("a", (1, "z"), (2, "new"))
-    assert main(["table", "reload", "public.a", "--env", "w"]) == results.OK
+    assert main(["table", "reload", "public.a", "--env", "w"]) == exit_codes.OK
     said = capsys.readouterr().out
     assert "public.a: reload" in said and "1 file" in said and "--yes" in said
     assert two.rows("a") == [(1, "y")]
 
     ran = []
-    monkeypatch.setattr(run, "main", lambda options: ran.append(options) or results.OK)
-    assert main(["table", "reload", "public.a", "--env", "w", "--yes"]) == results.OK
+    monkeypatch.setattr(run, "main", lambda options: ran.append(options) or exit_codes.OK)
+    assert main(["table", "reload", "public.a", "--env", "w", "--yes"]) == exit_codes.OK
     (options,) = ran
     book, given = run.validated("full_load", "w", options.p)
     assert (options.notebook, given["on_changed_load"], list(book.specs)) == ("01_full_load", "reload", ["public.a"])
@@ -117,8 +117,8 @@ def test_reload_shows_what_is_replaced_and_then_replaces_it(two, capsys, monkeyp
 
 
 def test_drop_lists_a_table_and_then_deletes_only_it(two, capsys):
-    assert main(["table", "drop", "public.a", "--env", "w"]) == results.OK
+    assert main(["table", "drop", "public.a", "--env", "w"]) == exit_codes.OK
     said = capsys.readouterr().out
     assert "frazil table drop public.a --env w --yes deletes exactly these" in said and two.rows("a")
-    assert main(["table", "drop", "public.a", "--env", "w", "--yes"]) == results.OK
+    assert main(["table", "drop", "public.a", "--env", "w", "--yes"]) == exit_codes.OK
     assert not two.spark.catalog.tableExists(two.name("a")) and two.rows("b") == [(1, "x")]

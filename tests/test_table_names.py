@@ -8,7 +8,7 @@ import string
 import pytest
 import yaml
 
-from frazil import results
+from frazil import exit_codes
 from frazil.cli import main
 from frazil.config.settings import ExploreSettings, MaintenanceSettings
 from frazil.config.sql import identifier
@@ -66,7 +66,7 @@ def test_a_name_that_needs_quoting_goes_through_every_command(new_world, monkeyp
         put(world, source, LOAD1, f"{ONE_COMMIT},1,a\n{ONE_COMMIT},2,b\n")
         put(world, source, FILE1, f"U,{ONE_COMMIT},1,{csv_field(source)}\nD,{ONE_COMMIT},2,\n")
     world.environment(monkeypatch)
-    assert frazil("plan", "--env", "w", "--strict")[0] == results.OK
+    assert frazil("plan", "--env", "w", "--strict")[0] == exit_codes.OK
     for step in (world.setup, world.full_load):
         went_well(step())
     for source, lane in sources.items():
@@ -84,8 +84,8 @@ def test_a_name_that_needs_quoting_goes_through_every_command(new_world, monkeyp
     assert not [s for s in sources if s in told], told
     _adopted(world, f"{world.space}.Taken Over's `t`")
     code, told = frazil("down", "--env", "w")
-    assert code == results.OK and all(f"table {s}\n" in told for s in sources)
-    assert frazil("down", "--env", "w", "--yes")[0] == results.OK
+    assert code == exit_codes.OK and all(f"table {s}\n" in told for s in sources)
+    assert frazil("down", "--env", "w", "--yes")[0] == exit_codes.OK
     assert not set(sources) & set(lake_tables(world.catalog_options))
 
 
@@ -99,7 +99,7 @@ def _adopted(world, source: str) -> None:
     world.spark.sql(f"CREATE TABLE {name} (id BIGINT, v STRING) USING iceberg")
     world.spark.sql(f"INSERT INTO {name} VALUES (1, 'theirs')")
     code, told = frazil("adopt", "--env", "w", "--table", source, "--position", FILE1)
-    assert code == results.OK and "1 change file pending" in told
+    assert code == exit_codes.OK and "1 change file pending" in told
     went_well(world.merge(tables=[source]))
     assert lake_rows(world.catalog_options, source) == [(1, "ours")]
 
@@ -129,7 +129,7 @@ def test_a_name_that_the_lake_cannot_hold_stops_its_table_alone_before_anything_
         assert results[f"{space}.good"].status == good
         assert all(results[t].failed and all(s in results[t].note for s in words) for t, words in says.items())
     code, told = frazil("check", "--env", "w")
-    assert code == results.BREACH and all(f"{t}: " in told for t in says) and f"{space}.good: " not in told
+    assert code == exit_codes.BREACH and all(f"{t}: " in told for t in says) and f"{space}.good: " not in told
     assert [t for t in lake_tables(world.catalog_options) if t.startswith(f"{space}.")] == [f"{space}.good"]
     assert lake_rows(world.catalog_options, f"{space}.good") == [(1, "a")]
 

@@ -10,7 +10,7 @@ import sys
 import nbformat
 import pytest
 
-from frazil import __version__, results
+from frazil import __version__, exit_codes
 from frazil.cli import commands, main, plan
 from frazil.cli.run import find_notebook
 from frazil.config.settings import ParameterError, resolve
@@ -40,7 +40,7 @@ def place(tmp_path, monkeypatch):
 
 
 def test_the_command_alone_prints_the_help_and_every_help_ends_with_codes_and_the_documentation(capsys):
-    assert main([]) == results.WRONG
+    assert main([]) == exit_codes.WRONG
     said = capsys.readouterr().out
     for text in ("frazil peek dms", "10 nothing to do", commands.ENV, "lib/docs/operations.md", *commands.COMMANDS):
         assert text in said
@@ -70,7 +70,7 @@ def test_the_version_is_the_packages(capsys):
 
 
 def test_a_wrong_command_names_the_nearest(capsys):
-    assert main(["pln", "--env", "x"]) == results.WRONG
+    assert main(["pln", "--env", "x"]) == exit_codes.WRONG
     assert "no command 'pln': did you mean 'plan'?" in capsys.readouterr().err
 
 
@@ -97,30 +97,30 @@ def test_a_notebook_is_found_by_its_number_and_a_wrong_one_names_the_nearest(pla
 def test_the_environment_is_taken_from_a_variable_unless_it_is_named(place, capsys, monkeypatch):
     with pytest.raises(SystemExit) as stopped:
         main(["runs"])
-    assert stopped.value.code == results.WRONG and "--env" in capsys.readouterr().err
+    assert stopped.value.code == exit_codes.WRONG and "--env" in capsys.readouterr().err
     monkeypatch.setenv(commands.ENV, "demo")
-    assert main(["runs"]) == results.NOTHING
-    assert main(["runs", "--env", "other"]) == results.WRONG
+    assert main(["runs"]) == exit_codes.NOTHING
+    assert main(["runs", "--env", "other"]) == exit_codes.WRONG
 
 
 def test_runs_and_breaches_are_printed_as_json(place, capsys):
     code, out = ended(frazil(place, "run", "00", "--env", "demo"))
-    assert code == results.OK and "The tables" not in out and "batch 1" not in out, "a pipe gets the result alone"
-    assert main(["runs", "--env", "demo", "--json"]) == results.OK
+    assert code == exit_codes.OK and "The tables" not in out and "batch 1" not in out, "a pipe gets the result alone"
+    assert main(["runs", "--env", "demo", "--json"]) == exit_codes.OK
     (run,) = json.loads(capsys.readouterr().out)
     assert (run["notebook"], run["outcome"]) == ("00_setup", "ok")
-    assert main(["runs", "--env", "demo"]) == results.OK
+    assert main(["runs", "--env", "demo"]) == exit_codes.OK
     assert re.search(r"^began +notebook +outcome +s +rows\n\d{4}-.* 00_setup +ok ", capsys.readouterr().out)
-    assert main(["check", "--env", "demo", "--json"]) == results.BREACH
+    assert main(["check", "--env", "demo", "--json"]) == exit_codes.BREACH
     out, err = capsys.readouterr()
     found = json.loads(out)
     assert found["env"] == "demo" and "runs: 02_cdc_merge has not succeeded yet" in found["breaches"] and err == ""
-    assert main(["down", "--env", "demo", "--json"]) == results.OK
+    assert main(["down", "--env", "demo", "--json"]) == exit_codes.OK
     listed = json.loads(capsys.readouterr().out)
     assert listed["deleted"] is False and str(run["folder"]) in listed["folders"]
-    assert main(["down", "--env", "demo", "--json", "--yes"]) == results.OK
+    assert main(["down", "--env", "demo", "--json", "--yes"]) == exit_codes.OK
     assert json.loads(capsys.readouterr().out) == {**listed, "deleted": True}
-    assert main(["runs", "--env", "demo"]) == results.NOTHING
+    assert main(["runs", "--env", "demo"]) == exit_codes.NOTHING
 
 
 def test_a_skipped_run_is_no_failure_if_that_is_asked(place):
@@ -129,10 +129,11 @@ def test_a_skipped_run_is_no_failure_if_that_is_asked(place):
     try:
         while not list(place.glob("runs/demo/00_setup-*/run.json")):
             assert first.poll() is None
-        assert ended(frazil(place, "run", "00", "--env", "demo"))[0] == results.SKIPPED
-        assert ended(frazil(place, "run", "00", "--env", "demo", "--idle-ok"))[0] == results.OK
+        assert ended(frazil(place, "run", "00", "--env", "demo"))[0] == exit_codes.SKIPPED
+        assert ended(frazil(place, "run", "00", "--env", "demo", "--idle-ok"))[0] == exit_codes.OK
         assert (
-            ended(frazil(place, "run", "00", "--env", "demo", "--idle-ok", "-p", "tables", "[no]"))[0] == results.WRONG
+            ended(frazil(place, "run", "00", "--env", "demo", "--idle-ok", "-p", "tables", "[no]"))[0]
+            == exit_codes.WRONG
         )
     finally:
         first.terminate(), first.terminate()
@@ -141,7 +142,7 @@ def test_a_skipped_run_is_no_failure_if_that_is_asked(place):
 
 def test_a_followed_run_shows_headings_lines_and_results_as_they_come(place):
     code, out = ended(frazil(place, "run", "00", "--env", "demo", "--follow"))
-    assert code == results.OK
+    assert code == exit_codes.OK
     assert out.splitlines()[:4] == ["## The tables", "app.person: batch 1", "✔ 2 tables loaded", "  table       rows"]
     assert "00_setup: ok in" in out.splitlines()[5]
 
@@ -164,7 +165,7 @@ def on_a_terminal(place, *argv, **environment):
 
 def test_a_terminal_gets_progress_and_colours_unless_they_are_unwanted(place):
     code, out = on_a_terminal(place, "run", "00", "--env", "demo")
-    assert code == results.OK and "## The tables" in out and "app.person: batch 1" in out
+    assert code == exit_codes.OK and "## The tables" in out and "app.person: batch 1" in out
     assert "\x1b[31mParameterError\x1b[0m: " in on_a_terminal(place, "run", "7", "--env", "demo")[1]
     assert "\x1b" not in on_a_terminal(place, "run", "7", "--env", "demo", NO_COLOR="1")[1]
     assert "\x1b" not in ended(frazil(place, "run", "7", "--env", "demo"))[1]

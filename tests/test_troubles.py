@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import frazil
-from frazil import results
+from frazil import exit_codes
 from frazil.cli import commands as cli
 from frazil.errors import FrazilError
 
@@ -37,7 +37,7 @@ def test_every_error_has_its_line_and_no_line_is_of_another():
 
 def test_the_exit_codes_are_those_of_the_code():
     told = {name: int(code) for code, name in re.findall(r"^\| (\d+) \| ([a-z ]+) \|", SCHEDULES, re.M)}
-    assert told == results.EXIT_CODES
+    assert told == exit_codes.EXIT_CODES
 
 
 def test_the_readme_has_the_same_cron_lines():

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from frazil.config.settings import LatencySettings
-from frazil.report import cost_table
+from frazil.report import tuning_table
 from frazil.report.notebook_output import Grid
 from frazil.report.settings_advice import Observed, Setting, fit
 
@@ -34,18 +34,18 @@ class Window:
 
 
 def aims(model, active=1.0, vcpu=4) -> dict:
-    return {aim.name: cost_table.row(model, S, aim, vcpu, active) for aim in cost_table.AIMS}
+    return {aim.name: tuning_table.row(model, S, aim, vcpu, active) for aim in tuning_table.AIMS}
 
 
 def test_a_row_for_each_aim_and_worker_with_the_settings_by_their_names():
-    rows = cost_table.tuning_table(Found(fitted()), Window(0, 1, 2))
+    rows = tuning_table.tuning_table(Found(fitted()), Window(0, 1, 2))
     assert [(r["aim"], r["worker"]) for r in rows] == [
-        (a.name, f"{v} vCPU") for a in cost_table.AIMS for v in (1, 2, 4, 8)
+        (a.name, f"{v} vCPU") for a in tuning_table.AIMS for v in (1, 2, 4, 8)
     ]
     assert (
         rows[0]["CdcMaxBatchInterval"] == "900 s" and rows[0]["CdcMinFileSize"] == "128 MB" and rows[0]["wait_s"] == 60
     )
-    assert cost_table.tuning_table(Found(None), Window(0)) == []
+    assert tuning_table.tuning_table(Found(None), Window(0)) == []
     assert "4 vCPU" in repr(Grid(rows)) and "<td" in Grid(rows)._repr_html_()
 
 
@@ -64,7 +64,7 @@ def test_quicker_costs_more_and_the_order_is_that_of_the_aims():
 def test_a_job_that_stays_is_paid_all_day_and_one_that_ends_when_idle_for_the_active_share():
     model, stays = fitted(), aims(fitted(), active=0.25)["seconds"]
     requests = stays["usd_a_day"] - 24 * HOUR
-    apart = cost_table.files_apart(model, Setting(2, 1024, 3))
+    apart = tuning_table.files_apart(model, Setting(2, 1024, 3))
     commits = 4 * 86_400 / model.batch(Setting(2, 1024, 3))[1]
     by_hand = ((86_400 / apart + 7 * commits) * 0.005 + (86_400 / apart + 20 * commits) * 0.0004 + 3 * 2_880 * 0.025) / 1000  # fmt: skip
     assert requests == pytest.approx(by_hand, abs=0.01)
@@ -74,23 +74,23 @@ def test_a_job_that_stays_is_paid_all_day_and_one_that_ends_when_idle_for_the_ac
 
 def test_one_pass_is_paid_for_starts_and_work_and_waits_for_the_look_and_the_start():
     model = fitted()
-    aim = cost_table.AIMS[0]
+    aim = tuning_table.AIMS[0]
     setting = Setting(900, 128 * 1024, 3)
-    cycle, paid, latency = cost_table._one_pass(model, aim, setting, 60.0)
-    apart = cost_table.files_apart(model, setting)
+    cycle, paid, latency = tuning_table._one_pass(model, aim, setting, 60.0)
+    apart = tuning_table.files_apart(model, setting)
     assert cycle == pytest.approx(apart + 30, rel=0.05) and paid == pytest.approx(62 / cycle, rel=0.1)
-    quick_start = cost_table._one_pass(model, aim, setting, 10.0)[2]
+    quick_start = tuning_table._one_pass(model, aim, setting, 10.0)[2]
     assert latency[0] - quick_start[0] == pytest.approx(50, abs=5)
-    longer = cost_table._one_pass(model, replace(aim, wait_s=600), setting, 60.0)[2]
+    longer = tuning_table._one_pass(model, replace(aim, wait_s=600), setting, 60.0)[2]
     assert longer[1] > latency[1] + 200
 
 
 def test_a_worker_that_does_not_keep_up_has_no_figures():
     drowning = fitted(changes_s=40_000.0, service=60.0, per_change_s=0.001)
-    rows = cost_table.tuning_table(Found(drowning), Window(0))
+    rows = tuning_table.tuning_table(Found(drowning), Window(0))
     small = [r for r in rows if r["worker"] == "1 vCPU"]
     assert all(r["p95_s"] is None and r["usd_a_day"] is None for r in small)
-    assert "would not keep up" in cost_table.told(rows, S) or "no worker keeps up" in cost_table.told(rows, S)
+    assert "would not keep up" in tuning_table.told(rows, S) or "no worker keeps up" in tuning_table.told(rows, S)
 
 
 @pytest.mark.parametrize("share", [0.9, 0.99, 1.01, 1.05])
@@ -112,13 +112,13 @@ def test_a_job_of_one_pass_whose_work_grows_faster_than_time_has_no_figures():
 
 
 def test_the_active_share_counts_slices_with_commits():
-    assert cost_table.active_share(Window(0, 1, 1, 9)) == pytest.approx(0.3)
-    assert cost_table.active_share(Window(5)) == 1.0
+    assert tuning_table.active_share(Window(0, 1, 1, 9)) == pytest.approx(0.3)
+    assert tuning_table.active_share(Window(5)) == 1.0
 
 
 def test_the_line_below_names_the_cheapest_the_quickest_and_the_date_of_the_prices():
-    rows = cost_table.tuning_table(Found(fitted()), Window(0))
-    told = cost_table.told(rows, S)
+    rows = tuning_table.tuning_table(Found(fitted()), Window(0))
+    told = tuning_table.told(rows, S)
     assert told.startswith("Cheapest: cheapest on 1 vCPU") and "Quickest: seconds on 8 vCPU" in told
     assert "prices of 2025-11, us-east-1" in told
-    assert "There is no table" in cost_table.told([], S)
+    assert "There is no table" in tuning_table.told([], S)

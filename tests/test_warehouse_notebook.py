@@ -17,7 +17,7 @@ from frazil.flows.workbook import Workbook
 from frazil.report import notebook_output, warehouse_charts
 from frazil.report.notebook_output import Statements, read_record
 from frazil.warehouses.family import LakeTable
-from frazil.warehouses.refresh import Refresher, State
+from frazil.warehouses.refresher import Refresher, State
 from warehouse_world import ENTRIES, WarehouseWorld
 
 NOTEBOOK = Path(__file__).parent.parent / "notebooks/06_warehouses.ipynb"

@@ -13,7 +13,7 @@ from frazil.config.validation import checked
 from frazil.config.warehouse_model import WarehouseEntries
 from frazil.config.warehouses import Warehouse
 from frazil.warehouses.family import LakeTable
-from frazil.warehouses.refresh import Refresher, State
+from frazil.warehouses.refresher import Refresher, State
 from warehouse_world import ENTRIES
 
 ORDERS = LakeTable("public.orders", "shop.orders")

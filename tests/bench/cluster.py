@@ -20,7 +20,7 @@ from frazil.config.paths import local_path
 from frazil.config.settings import FullLoadSettings, MaintenanceSettings
 from frazil.flows import cdc, full_load, maintenance
 from frazil.flows.plan import plan
-from frazil.lake.row_locator import Locator
+from frazil.lake.index_sync import Locator
 from helpers import World
 
 ROWS = 10

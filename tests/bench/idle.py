@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 
 from bench._lake import stop_spark, tiny, tiny_lake
-from frazil import results
+from frazil import exit_codes
 from frazil.config.settings import CdcMergeSettings
 from frazil.dms.applied_files import AppliedFile
 from frazil.lake import jvm
@@ -62,13 +62,13 @@ def run(quick: bool = False) -> list[dict]:
         notebook = str(place / "notebooks/02_cdc_merge.ipynb")
         papermill = ["papermill", notebook, str(place / "out.ipynb"), "-k", "python3", "-p", "env", "demo"]
         timed = {
-            "idle_run_s": [_timed(place, [*command, "02_cdc_merge"], results.NOTHING) for _ in range(times)],
+            "idle_run_s": [_timed(place, [*command, "02_cdc_merge"], exit_codes.NOTHING) for _ in range(times)],
             "idle_papermill_s": [_timed(place, papermill, 0) for _ in range(times)],
         }
         many = 10_000 if quick else 100_000
         _many_applied(place, many)
         stop_spark()
-        timed["idle_run_many_s"] = [_timed(place, [*command, "02_cdc_merge"], results.NOTHING) for _ in range(times)]
+        timed["idle_run_many_s"] = [_timed(place, [*command, "02_cdc_merge"], exit_codes.NOTHING) for _ in range(times)]
     return [
         {"name": name, "value": round(median(seconds), 2), "unit": "s",
          "conditions": f"2 tables{f', {many:,} applied files' if 'many' in name else ''}, local folder, SQLite catalog; median of {len(seconds)}, {max(seconds):.2f} s at most"}

@@ -28,8 +28,8 @@ from frazil.config.settings import (
 from frazil.flows import cdc, full_load, ledger, setup
 from frazil.flows.workbook import Workbook
 from frazil.lake import compaction, jvm, jvm_data_files, jvm_maintenance
+from frazil.lake.carried_deletes import new_deletes
 from frazil.lake.data_file_writer import DataFileWriter
-from frazil.lake.remap_deletes import new_deletes
 from frazil.report import lake_charts
 from frazil.report.chart_style import Chart
 from frazil.report.latency import Analysis, frame

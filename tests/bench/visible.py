@@ -29,7 +29,7 @@ import yaml  # noqa: E402
 
 from bench import _pipeline  # noqa: E402
 from bench._lake import MEMORY, Changes, fill, lake, scan_s, stop_spark  # noqa: E402
-from frazil import results  # noqa: E402
+from frazil import exit_codes  # noqa: E402
 from frazil.config.settings import MaintenanceSettings, Settings  # noqa: E402
 from frazil.config.spark_session import get_spark  # noqa: E402
 from frazil.flows.cdc import run as merge  # noqa: E402
@@ -138,7 +138,9 @@ def _care(world: KafkaWorld, stop: threading.Event, done: list) -> None:
     while not stop.wait(CARE_S):
         began = time.time()
         ran = subprocess.run(command, env=environment, capture_output=True, text=True)
-        done.append((time.time() - began, ran.returncode in (results.OK, results.NOTHING), ran.stdout + ran.stderr))
+        done.append(
+            (time.time() - began, ran.returncode in (exit_codes.OK, exit_codes.NOTHING), ran.stdout + ran.stderr)
+        )
 
 
 @contextmanager

@@ -35,7 +35,7 @@ COUNT, ROWS, LIMIT_S = 200, 300, 900
 MOST_MB, MOST_FOUND = small_batch.MOST_MB, scan_row_delta.MOST_FOUND
 MERGE_AFTER = small_file_merge.MERGE_AFTER
 POINTS = {
-    "rowdelta": ["lake.row_delta:write_rows", "lake.row_delta:write_deletes", "lake.jvm_row_delta:commit", "lake.row_locator:Locator.save"],
+    "rowdelta": ["lake.row_delta:write_rows", "lake.row_delta:write_deletes", "lake.jvm_row_delta:commit", "lake.index_sync:Locator.save"],
     "scan": ["engine.scan_row_delta:find_rows", "engine.scan_row_delta:write_deletes", "lake.jvm_row_delta:commit"],
     "scan in tasks": ["engine.scan_row_delta:found_rows", "engine.scan_row_delta:delete_in_tasks", "lake.jvm_row_delta:commit"],
     "merge": ["lake.jvm:fork", "lake.merge:merge", "lake.jvm:publish"],

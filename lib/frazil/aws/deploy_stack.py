@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from frazil.aws import stack_template
 from frazil.aws.cloud import Cloud, aws_errors_explained
 from frazil.aws.deployment_parameters import TAG, AwsError, Deployment, Place
 from frazil.config.aws_calls import code_of, describe_task
@@ -106,7 +107,7 @@ def change_set(cloud: Cloud, deployment: Deployment, parameters: dict[str, str])
         formation.create_change_set(
             **at,
             ChangeSetType="UPDATE" if exists else "CREATE",
-            TemplateBody=deployment.template(),
+            TemplateBody=stack_template.template(deployment.settings.engine),
             Parameters=[{"ParameterKey": k, "ParameterValue": v} for k, v in parameters.items()],
             Capabilities=["CAPABILITY_IAM"],
             Tags=[{"Key": TAG, "Value": deployment.settings.env}],
@@ -252,8 +253,12 @@ def left_over(cloud: Cloud, env: str, looks: int = 10) -> list[str]:
 def definition_problems(cloud: Cloud, deployment: Deployment) -> list[str]:
     """Let AWS itself check the template and the state machine; return what it finds."""
     with aws_errors_explained("the template"):
-        cloud.client("cloudformation").validate_template(TemplateBody=deployment.template())
-    definition = json.loads(deployment.template().split("DefinitionString: ", 1)[1].split("\n", 1)[0])
+        cloud.client("cloudformation").validate_template(
+            TemplateBody=stack_template.template(deployment.settings.engine)
+        )
+    definition = json.loads(
+        stack_template.template(deployment.settings.engine).split("DefinitionString: ", 1)[1].split("\n", 1)[0]
+    )
     with aws_errors_explained("the state machine"):
         found = cloud.client("stepfunctions").validate_state_machine_definition(definition=definition)
     return [f"{d['code']}: {d['message']}" for d in found.get("diagnostics", ()) if d["severity"] == "ERROR"]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from frazil.aws import engines
 from frazil.config.aws_calls import TASK_ARN
@@ -14,7 +11,6 @@ from frazil.config.settings import AwsSettings
 from frazil.config.spec import load_specs
 from frazil.errors import FrazilError
 
-HERE = Path(__file__).parent
 TAG = "frazil"
 """The tag of everything that is made; its value is the environment."""
 OLDEST_PYTHON = f"{engines.PYTHON}.6"
@@ -95,16 +91,6 @@ class Deployment:
     def name(self) -> str:
         """The name of the stack, the application and the state machine."""
         return f"frazil-{self.settings.env}"
-
-    def definition(self) -> dict[str, Any]:
-        """Return the state machine of its engine."""
-        base = json.loads((HERE / "pipeline.asl.json").read_text(encoding="utf-8"))
-        return engines.adapted(base, self.settings.engine)
-
-    def template(self) -> str:
-        """Return the template with the state machine in it."""
-        definition = json.dumps(json.dumps(self.definition()))
-        return (HERE / "stack.yml").read_text(encoding="utf-8").replace('"@pipeline.asl.json"', definition)
 
     def parameters(
         self, account: str, partition: str, archives: dict[str, str], cluster_role: str = "none"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from frazil import results
+from frazil import exit_codes
 from frazil.config.settings import resolve
 from frazil.flows.adopt import adopt
 from frazil.flows.workbook import Workbook
@@ -25,4 +25,4 @@ def main(options: argparse.Namespace) -> int:
     """Adopt the table and print where it continues."""
     book = Workbook(resolve("setup", {"env": options.env, "tables": [options.table]}).settings)
     print(adopt(book, options.table, options.position))
-    return results.OK
+    return exit_codes.OK

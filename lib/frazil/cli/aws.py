@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from frazil import results
+from frazil import exit_codes
 from frazil.aws import deploy_stack
 from frazil.aws.cloud import Cloud, aws_errors_explained
 from frazil.aws.deployment_parameters import AwsError, Deployment
@@ -38,7 +38,7 @@ def _check(deployment: Deployment, options: argparse.Namespace) -> int:
         if "no AWS credentials" not in e.problem:
             raise
         print("AWS was not asked: no credentials were found")
-        return results.OK
+        return exit_codes.OK
     _require_all(cloud, deployment)
     deploy_stack.cluster_role(cloud, deployment)
     found = deploy_stack.definition_problems(cloud, deployment)
@@ -46,7 +46,7 @@ def _check(deployment: Deployment, options: argparse.Namespace) -> int:
         print(f"account {account} has the buckets and the DMS task, and accepts template and state machine")
     for problem in found:
         print(problem)
-    return results.BREACH if found else results.OK
+    return exit_codes.BREACH if found else exit_codes.OK
 
 
 def _require_all(cloud: Cloud, deployment: Deployment) -> None:
@@ -60,7 +60,7 @@ def _require_all(cloud: Cloud, deployment: Deployment) -> None:
 def _bundle(deployment: Deployment, options: argparse.Namespace) -> int:
     file = aws_archives.driver_archive(deployment, again=True)
     print(f"wrote {file}: {file.stat().st_size / 1e6:.0f} MB")
-    return results.OK
+    return exit_codes.OK
 
 
 # --- up and down
@@ -83,12 +83,12 @@ def _up(deployment: Deployment, options: argparse.Namespace) -> int:
         print(f"turn on EventBridge for bucket {deployment.source.bucket}; its other notifications stay")
     if not name and events:
         print(f"{deployment.name} is up to date")
-        return results.NOTHING
+        return exit_codes.NOTHING
     if not options.yes:
         if name:
             deploy_stack.drop_change_set(cloud, deployment, name)
         print(f"nothing is changed yet;\n  frazil aws up --env {deployment.settings.env} --yes does this")
-        return results.OK
+        return exit_codes.OK
     aws_archives.send(cloud, archives)
     if name:
         deploy_stack.carry_out(cloud, deployment, name, lambda text: print(text, flush=True))
@@ -97,7 +97,7 @@ def _up(deployment: Deployment, options: argparse.Namespace) -> int:
     print(
         f"{deployment.name} is up;\n  frazil aws start --env {deployment.settings.env} starts it now, else the next hour"
     )
-    return results.OK
+    return exit_codes.OK
 
 
 def _down(deployment: Deployment, options: argparse.Namespace) -> int:
@@ -117,7 +117,7 @@ def _down(deployment: Deployment, options: argparse.Namespace) -> int:
     print(f"not changed: bucket {deployment.source.bucket} sends its events to EventBridge, which costs nothing")
     if not options.yes:
         print(f"nothing is deleted yet;\n  frazil aws down --env {env} --yes deletes this")
-        return results.OK if there or keys else results.NOTHING
+        return exit_codes.OK if there or keys else exit_codes.NOTHING
     deploy_stack.stop(cloud, at_work)
     if there:
         if found.get("Application"):
@@ -127,7 +127,7 @@ def _down(deployment: Deployment, options: argparse.Namespace) -> int:
     if left := deploy_stack.left_over(cloud, env):
         raise AwsError(f"still there with the tag of {env}: {', '.join(left)}", "delete them in the console")
     print(f"nothing of {env} is left")
-    return results.OK
+    return exit_codes.OK
 
 
 # --- start and status
@@ -139,11 +139,11 @@ def _start(deployment: Deployment, options: argparse.Namespace) -> int:
     pipeline = deploy_stack.outputs(cloud, deployment)["Pipeline"]
     if at_work := deploy_stack.running(cloud, pipeline):
         print(f"execution {at_work[0]['name']} is at work")
-        return results.SKIPPED
+        return exit_codes.SKIPPED
     with aws_errors_explained("the pipeline"):
         started = cloud.client("stepfunctions").start_execution(stateMachineArn=pipeline, input="{}")
     print(f"started {started['executionArn'].rsplit(':', 1)[1]}")
-    return results.OK
+    return exit_codes.OK
 
 
 def _status(deployment: Deployment, options: argparse.Namespace) -> int:
@@ -152,7 +152,7 @@ def _status(deployment: Deployment, options: argparse.Namespace) -> int:
     lines, healthy = progress(cloud, deployment)
     for line in [*lines, *_lag(deployment.settings.env)]:
         print(line)
-    return results.OK if healthy else results.BREACH
+    return exit_codes.OK if healthy else exit_codes.BREACH
 
 
 def _lag(env: str) -> list[str]:

@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 
 import frazil
-from frazil import results
+from frazil import exit_codes
 from frazil.errors import FrazilError
 
 NOT_ON_CLUSTERS = ("ipykernel", "jupyterlab", "nbconvert", "papermill")
@@ -173,9 +173,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Build the archive and print how to use it; return `results.OK`."""
+    """Build the archive and print how to use it; return `exit_codes.OK`."""
     platform = Platform(options.python, options.arch)
     file, unpacked = build(Path(options.to), platform, lambda text: print(text, flush=True))
     print(f"wrote {file}: {file.stat().st_size / 1e6:.0f} MB, {unpacked / 1e6:.0f} MB unpacked")
     print(USE.format(python=options.python, name=file.name))
-    return results.OK
+    return exit_codes.OK

@@ -8,12 +8,12 @@ import sys
 import time
 from typing import Any
 
-from frazil import results
+from frazil import exit_codes
 from frazil.cli import monitor
 from frazil.cli.hooks import call_hooks, end_trouble
 from frazil.config.settings import OperateSettings, resolve
 from frazil.errors import FrazilError, many
-from frazil.flows import lag, quarantine_counts, tables_without_spec, warehouse_lateness
+from frazil.flows import folders_without_spec, lag, quarantine_counts, warehouse_lateness
 from frazil.flows.workbook import Workbook
 from frazil.report import runs
 from frazil.report.chart_style import span
@@ -26,7 +26,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print the breaches and call the hooks; return `results.BREACH` if there are any."""
+    """Print the breaches and call the hooks; return `exit_codes.BREACH` if there are any."""
     operate: OperateSettings = resolve("operate", {"env": options.env}).settings
     found, tables = look(operate)
     paused = {r["table"]: r["paused"] for r in tables if r.get("paused")}
@@ -44,7 +44,7 @@ def main(options: argparse.Namespace) -> int:
         for table, why in paused.items():
             print(f"{table}: paused {why}")
     monitor.write_metrics(operate, lambda: (found, tables))
-    return results.BREACH if found else results.OK
+    return exit_codes.BREACH if found else exit_codes.OK
 
 
 def look(operate: OperateSettings) -> tuple[list[str], list[dict[str, Any]]]:
@@ -59,8 +59,8 @@ def look(operate: OperateSettings) -> tuple[list[str], list[dict[str, Any]]]:
         *unread,
         *_late(book, rows, operate.max_lag_s),
         *(
-            _line(table, *tables_without_spec.NO_SPEC.split(": ", 1))
-            for table in tables_without_spec.without_spec(book)
+            _line(table, *folders_without_spec.NO_SPEC.split(": ", 1))
+            for table in folders_without_spec.without_spec(book)
         ),
         *_not_served(book),
         *_quarantined(book),
@@ -115,7 +115,7 @@ def _stale(book: Workbook, operate: OperateSettings) -> list[str]:
         r for r in runs.read(book.folder) if r["notebook"].endswith("cdc_merge") and r["outcome"] != "skipped"
     ]
     ended, lines = [r for r in of_changes if r["outcome"] != "running"], []
-    if ended and results.is_bad(ended[0]["outcome"]):
+    if ended and exit_codes.is_bad(ended[0]["outcome"]):
         lines.append(f"last run: {ended[0]['outcome']}: {ended[0]['folder']}")
     if of_changes[:1] != ended[:1] and _lasts(of_changes[0], operate):
         return lines

@@ -17,7 +17,7 @@ from typing import NoReturn, TextIO
 
 from frazil import __version__
 from frazil.errors import FrazilError, nearest, safe_output
-from frazil.results import EXIT_CODES, FAILED, WRONG, outcome_of
+from frazil.exit_codes import EXIT_CODES, FAILED, WRONG, outcome_of
 
 COMMANDS = {
     "peek": "show what DMS wrote to a folder or topic, without any file of parameters",

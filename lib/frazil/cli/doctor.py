@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 
-from frazil import results
+from frazil import exit_codes
 from frazil.cli.bundle import BundleError, pinned
 from frazil.cli.terminal import wrapped
 from frazil.config import jars
@@ -40,7 +40,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print a line for each check; return `results.FAILED` if one failed."""
+    """Print a line for each check; return `exit_codes.FAILED` if one failed."""
     failed = 0
     book: list[Workbook] = []
     for name, check in _checks(options.env, book):
@@ -52,10 +52,10 @@ def main(options: argparse.Namespace) -> int:
             print("\n".join(_failure(name, e)))
     if failed:
         print(f"{failed} of the checks failed")
-        return results.FAILED
+        return exit_codes.FAILED
     more = "ready for an environment; frazil doctor --env NAME also checks its parameters, source, catalog and rights"
     print(f"{options.env}: all that a run needs is there" if options.env else more)
-    return results.OK
+    return exit_codes.OK
 
 
 def _failure(name: str, error: Exception) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from frazil import results
+from frazil import exit_codes
 from frazil.config.paths import without_scheme
 from frazil.config.settings import Settings, resolve
 from frazil.config.warehouses import declared
@@ -72,7 +72,7 @@ def main(options: argparse.Namespace) -> int:
             print(facts)
         else:
             _print(now, left, again)
-        return results.OK if now.tables or now.folders else results.NOTHING
+        return exit_codes.OK if now.tables or now.folders else exit_codes.NOTHING
     if not kept.exists():
         raise DownError("nothing was listed yet", f"run {again} first and read what it lists")
     if json.loads(kept.read_text(encoding="utf-8")) != asdict(now):
@@ -82,7 +82,7 @@ def main(options: argparse.Namespace) -> int:
     if not tables:
         runs.write_index(book.folder)
     print(facts if options.json else f"deleted {now}")
-    return results.OK
+    return exit_codes.OK
 
 
 def _print(now: Listed, left: list[str], again: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from frazil import results
+from frazil import exit_codes
 from frazil.cli import schema
 from frazil.cli.init_from_files import FromFiles, Target, annotated, from_files
 from frazil.cli.init_from_files import add as add_from_files
@@ -54,7 +54,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Write the files, but overwrite none, and print harmful settings; return `results.OK`."""
+    """Write the files, but overwrite none, and print harmful settings; return `exit_codes.OK`."""
     params = _params()
     if options.from_files:
         return _from_files(options, params)
@@ -67,7 +67,7 @@ def main(options: argparse.Namespace) -> int:
     _write(files, params)
     _say(target, mappings, specs, notes)
     _say_what_is_next(options, target, params)
-    return results.OK
+    return exit_codes.OK
 
 
 def _from_files(options: argparse.Namespace, params: Path) -> int:
@@ -85,7 +85,7 @@ def _from_files(options: argparse.Namespace, params: Path) -> int:
         f"every guess is a comment in {params / options.env}.yml and {params / options.env}/*.yml: confirm or correct it"
     )
     print(f"next: frazil plan --env {options.env}")
-    return results.OK
+    return exit_codes.OK
 
 
 def _files(env: str, target: Target, task: str, specs: dict[str, str], remarks: Sequence[str] = ()) -> dict[str, str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from frazil import results
+from frazil import exit_codes
 from frazil.cli.terminal import MOST_REMARKS, cut, remarks, safe_lines
 from frazil.config.settings import ParameterError
 from frazil.dms.aws_json import read_endpoint_document
@@ -44,7 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print what is there and what is missing; return `results.NOTHING` if DMS wrote nothing there."""
+    """Print what is there and what is missing; return `exit_codes.NOTHING` if DMS wrote nothing there."""
     if options.path.startswith("kinesis://"):
         raise ParameterError(
             "peek reads folders and Kafka topics, no Kinesis stream", "frazil plan shows what is pending"
@@ -64,7 +64,7 @@ def main(options: argparse.Namespace) -> int:
         report = lines(found, guessed, time.monotonic() - began, options.path)
     for line in report:
         print(line)
-    return results.OK if found.tables else results.NOTHING
+    return exit_codes.OK if found.tables else exit_codes.NOTHING
 
 
 def lines(found: Found, guessed: Guesses, seconds: float, path: str) -> Iterator[str]:

@@ -7,13 +7,13 @@ import json
 import sys
 from typing import Any
 
-from frazil import results
+from frazil import exit_codes
 from frazil.cli.hooks import call_hooks
 from frazil.cli.terminal import cut, wrapped
 from frazil.config.query_engines import explained
 from frazil.config.settings import resolve
 from frazil.errors import grouped
-from frazil.flows import tables_without_spec
+from frazil.flows import folders_without_spec
 from frazil.flows.plan import DecisionNeededError, plan, require_no_decision
 from frazil.flows.workbook import Workbook
 from frazil.report import notebook_output, runs
@@ -32,18 +32,18 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print the plan; with --strict return `results.DECISION` if a table needs a decision."""
+    """Print the plan; with --strict return `exit_codes.DECISION` if a table needs a decision."""
     given = {"env": options.env, **({"tables": options.tables} if options.tables else {})}
     loads, book = (Workbook(resolve(n, given).settings) for n in ("full_load", "cdc_merge"))
     rows = plan(book, loads.settings.on_changed_load, loads)
-    without = [] if options.tables else tables_without_spec.without_spec(book)
+    without = [] if options.tables else folders_without_spec.without_spec(book)
     if options.json:
         print(json.dumps({"env": options.env, "tables": rows, "without_spec": list(without)}, default=str))
     else:
         _print(rows, options.wide)
         print("\n".join(explained(book.query_engines)))
         for table in without:
-            print(f"{table}: {tables_without_spec.NO_SPEC}")
+            print(f"{table}: {folders_without_spec.NO_SPEC}")
     if trouble := runs.unusable(book.folder):
         print(f"runs: {trouble}; no run could be stored", file=sys.stderr)
         operate = resolve("operate", {"env": options.env}).settings
@@ -52,8 +52,8 @@ def main(options: argparse.Namespace) -> int:
         require_no_decision(rows)
     except DecisionNeededError as e:
         print(e.problem.splitlines()[0], file=sys.stderr)
-        return results.DECISION if options.strict else results.OK
-    return results.OK
+        return exit_codes.DECISION if options.strict else exit_codes.OK
+    return exit_codes.OK
 
 
 def _print(rows: list[dict[str, Any]], wide: bool) -> None:

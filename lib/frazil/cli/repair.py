@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from frazil import results
+from frazil import exit_codes
 from frazil.config.settings import resolve
 from frazil.flows.workbook import Workbook
 from frazil.lake.clocks import retime
@@ -30,4 +30,4 @@ def main(options: argparse.Namespace) -> int:
         ]
     done = [line for name in names for mend in (restore_columns, retime) if (line := mend(book.spark, name))]
     print("\n".join(done) or "nothing to repair")
-    return results.OK
+    return exit_codes.OK

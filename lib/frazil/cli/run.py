@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, get_type_hints
 
 import yaml
 
-from frazil import results
+from frazil import exit_codes
 from frazil.cli import check, monitor
 from frazil.cli.hooks import call_hooks
 from frazil.cli.notebook_process import Task
@@ -87,8 +87,8 @@ def main(options: argparse.Namespace) -> int:
             facts = {"outcome": "failed", "cause": f"{type(e).__name__}: {e}"}
         _ended(operate, run, facts)
     monitor.write_metrics(operate, lambda: check.look(operate))
-    code = results.EXIT_CODES[run.facts["outcome"]]
-    return results.OK if options.idle_ok and code >= results.NOTHING else code
+    code = exit_codes.EXIT_CODES[run.facts["outcome"]]
+    return exit_codes.OK if options.idle_ok and code >= exit_codes.NOTHING else code
 
 
 def _outcome(options: argparse.Namespace, book: Workbook, run: RunFolder, task: Task) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def _without_spark(book: Workbook) -> dict[str, Any] | None:
     try:
         still = pending_work.nothing_pending(book)
     except UnreachableError as e:
-        return {"outcome": results.outcome_of(None, type(e).__name__), "cause": str(e)}
+        return {"outcome": exit_codes.outcome_of(None, type(e).__name__), "cause": str(e)}
     return {"outcome": "nothing to do", "tables": still} if still else None
 
 
@@ -128,7 +128,7 @@ def _refused(operate: OperateSettings, options: argparse.Namespace, error: Frazi
     with suppress(FrazilError):
         name = find_notebook(options.notebook, operate)[0].stem
     run = RunFolder(open_runs(operate), name, env=operate.env, parameters=given)
-    outcome = results.outcome_of(None, type(error).__name__)
+    outcome = exit_codes.outcome_of(None, type(error).__name__)
     run.end(outcome=outcome, cause=str(error))
     _alarm(operate, run)
 
@@ -144,7 +144,7 @@ def _ended(operate: OperateSettings, run: RunFolder, facts: dict[str, Any]) -> N
     line += f"; {again}" if (again := runs.restored(tables)) else ""
     line += f"; {lost}, quarantined" if (lost := facts.get("unreadable")) else ""
     line += f"; waiting in the quarantine: {wait}" if (wait := facts.get("waiting")) else ""
-    bad = run.trouble or results.is_bad(facts["outcome"])
+    bad = run.trouble or exit_codes.is_bad(facts["outcome"])
     print(f"{line}\n{run.where_stored()}", file=sys.stderr if bad else sys.stdout)
     if bad:
         _alarm(operate, run)
@@ -227,8 +227,8 @@ def _papermill(task: Task, run: RunFolder, timeout: float | None, lock) -> dict[
     if child.returncode and not error:
         error, cause = "DeadKernelError", "stopped" if stopped else f"the notebook did not end, see {log}"
     facts: dict[str, Any] = {
-        "outcome": results.outcome_of(record, error),
-        "cause": "\n".join(filter(None, (cause, results.why(record)))),
+        "outcome": exit_codes.outcome_of(record, error),
+        "cause": "\n".join(filter(None, (cause, exit_codes.why(record)))),
     }
     tables = (record or {}).get("tables", {})
     return {**facts, "tables": tables, "rows": runs.applied_rows(tables)}

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import json
 
-from frazil import results
+from frazil import exit_codes
 from frazil.config.private_files import open_runs
 from frazil.config.settings import resolve
 from frazil.config.timestamps import clock
@@ -21,7 +21,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print the runs, the newest first, and write their page again; return `results.NOTHING` if there are none."""
+    """Print the runs, the newest first, and write their page again; return `exit_codes.NOTHING` if there are none."""
     folder = open_runs(resolve("operate", {"env": options.env}).settings)
     found = runs.read(folder)[: options.last]
     with contextlib.suppress(OSError):  # who may only read sees them all the same
@@ -31,4 +31,4 @@ def main(options: argparse.Namespace) -> int:
     else:
         shown = [{"rows": None, **r, "began": clock(r["began"] * 1000)[:19], "s": r.get("seconds")} for r in found]
         print(Grid(shown, "began", "notebook", "outcome", "s", "rows"))
-    return results.OK if found else results.NOTHING
+    return exit_codes.OK if found else exit_codes.NOTHING

@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from frazil import results
+from frazil import exit_codes
 from frazil.config.environment_file import find_params
 from frazil.config.settings import SECTIONS
 
@@ -26,12 +26,12 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print one schema, or write all; return `results.OK`."""
+    """Print one schema, or write all; return `exit_codes.OK`."""
     if options.document:
         print(text(options.document), end="")
     else:
         write(find_params())
-    return results.OK
+    return exit_codes.OK
 
 
 def write(params: Path) -> None:

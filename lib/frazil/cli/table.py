@@ -6,7 +6,7 @@ import argparse
 import json
 import shlex
 
-from frazil import results
+from frazil import exit_codes
 from frazil.cli import down, run
 from frazil.config.settings import resolve
 from frazil.errors import many
@@ -51,13 +51,13 @@ def _pause(options: argparse.Namespace) -> int:
     since = table_pause.pause(_table(options), options.why)
     print(f"{options.table}: paused {since}")
     print("a batch in progress is still committed; keep DMS's files, and a stream's messages, until it is resumed")
-    return results.OK
+    return exit_codes.OK
 
 
 def _resume(options: argparse.Namespace) -> int:
     before = table_pause.resume(_table(options))
     print(f"{options.table}: was paused {before}; the next run continues" if before else "it is not paused")
-    return results.OK if before else results.NOTHING
+    return exit_codes.OK if before else exit_codes.NOTHING
 
 
 def _reload(options: argparse.Namespace) -> int:
@@ -77,10 +77,10 @@ def _reload(options: argparse.Namespace) -> int:
             f"the new load replaces all rows, in one commit: {many(row['load'], 'file') if row.get('load') else 'its files'}, {row.get('mb', 0):g} MB"
         )
         print(f"  frazil table reload {shlex.quote(options.table)} --env {options.env} --yes")
-        return results.OK
+        return exit_codes.OK
     print("DMS has written no new load of it; this has DMS do so:")
     print(f"  {_dms_command(options)}")
-    return results.NOTHING
+    return exit_codes.NOTHING
 
 
 def _dms_command(options: argparse.Namespace) -> str:

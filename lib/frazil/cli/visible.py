@@ -8,10 +8,10 @@ import time
 from contextlib import nullcontext, suppress
 
 from frazil.config.settings import resolve
+from frazil.exit_codes import OK
 from frazil.flows.interrupts import stop_requests
 from frazil.flows.workbook import Workbook
 from frazil.lake import pyiceberg_catalog
-from frazil.results import OK
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
-from frazil import results
+from frazil import exit_codes
 from frazil.config.settings import ParameterError, resolve
 from frazil.config.warehouses import Warehouse, declared
 from frazil.errors import FrazilError, nearest
@@ -38,14 +38,14 @@ def _attempt(book: Workbook, w: Warehouse, options: argparse.Namespace) -> int:
         return _carry_out(book, w, options)
     except FrazilError as e:
         print(f"{type(e).__name__}: {e}", file=sys.stderr)
-        return results.FAILED
+        return exit_codes.FAILED
 
 
 def _carry_out(book: Workbook, w: Warehouse, options: argparse.Namespace) -> int:
     action = options.action
     if action != "show" and not family(w).DRIVER:
         print(f"{w.name}: {w.entries.engine} is a library: nothing to {action}")
-        return results.OK
+        return exit_codes.OK
     if action == "undo":  # the lake may be gone by then
         return _undo(book, w, options.table)
     tables = warehouses.tables_of(book, w)
@@ -55,10 +55,10 @@ def _carry_out(book: Workbook, w: Warehouse, options: argparse.Namespace) -> int
     elif action == "apply":
         with closing(connected(w)) as connection:
             apply(w, tables, connection, record_of(w, book.folder), _told_by(w))
-        return results.OK if has_all else results.FAILED
+        return exit_codes.OK if has_all else exit_codes.FAILED
     elif not _all_served(book, w, tables, action == "refresh") or not has_all:
-        return results.BREACH
-    return results.OK
+        return exit_codes.BREACH
+    return exit_codes.OK
 
 
 def _all_served(book: Workbook, w: Warehouse, tables: Sequence[LakeTable], refresh: bool) -> bool:
@@ -74,7 +74,7 @@ def _undo(book: Workbook, w: Warehouse, only: Sequence[str]) -> int:
     for table in sorted(set(only) - record.tables):
         print(f"{w.name}: nothing was made for {table}")
     with closing(connected(w)) as connection:
-        return results.OK if undo(w, connection, record, _told_by(w), only) else results.FAILED
+        return exit_codes.OK if undo(w, connection, record, _told_by(w), only) else exit_codes.FAILED
 
 
 def _told_by(w: Warehouse) -> Callable[[Made, str], None]:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from frazil.errors import safe_output
 
@@ -151,3 +151,8 @@ def session_there(conf: Callable[[str], dict[str, str]]) -> SparkSession:
         if key.startswith("spark.sql.") and not submitted.contains(key):
             builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def executor_count(context: Any) -> int:
+    """Return how many executors a context has now."""
+    return context._jsc.sc().getExecutorMemoryStatus().size() - 1

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from frazil.config import jars, jvm_start, private_files, redaction
 from frazil.config.cell_parameters import shell
+from frazil.config.cpu_priority import lowered
 from frazil.config.jvm_start import jvm_output_to
 from frazil.config.paths import file_location
-from frazil.config.priority import lowered
 from frazil.config.settings import Settings
 from frazil.config.sql import identifier
 from frazil.errors import FrazilError

@@ -18,7 +18,7 @@ from frazil.config.spec import TableSpec
 from frazil.core.csv import Dialect
 from frazil.core.field_roles import UNKNOWN, FieldNames, field_roles, fields_by_role
 from frazil.dms.endpoint import Endpoint, SourceTable
-from frazil.dms.file_checks import refused_if_damaged
+from frazil.dms.file_integrity import refused_if_damaged
 from frazil.dms.file_layout import (
     CHANGE_PHASE,
     Layout,

@@ -13,8 +13,8 @@ from dataclasses import replace
 from frazil.core.csv import read_records
 from frazil.dms.applied_files import AppliedFiles
 from frazil.dms.endpoint import Endpoint, SourceTable
-from frazil.dms.file_checks import refused_if_damaged
 from frazil.dms.file_columns import file_layout, footer, has_header
+from frazil.dms.file_integrity import refused_if_damaged
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject
 from frazil.dms.position import REPLAY, Position, PositionError

@@ -15,7 +15,7 @@ from frazil.config.sql import identifier
 from frazil.config.time_sql import from_micros, micros_type
 from frazil.core.bad_rows import SHOWN
 from frazil.dms.endpoint import SourceTable
-from frazil.dms.file_checks import FileWatch
+from frazil.dms.file_integrity import FileWatch
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.file_order import in_order
 from frazil.dms.listing import DmsObject

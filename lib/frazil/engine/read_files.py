@@ -25,8 +25,8 @@ from frazil.core.parquet_types import with_valid_texts
 from frazil.core.rows_of_table import table_named
 from frazil.core.types import type_texts
 from frazil.dms.endpoint import SourceTable
-from frazil.dms.file_checks import refused_if_damaged
 from frazil.dms.file_columns import file_layout, footer, has_header, require_comparable
+from frazil.dms.file_integrity import refused_if_damaged
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject
 from frazil.dms.source_errors import SourceError

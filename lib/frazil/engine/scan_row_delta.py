@@ -23,8 +23,8 @@ from frazil.lake import commit, jvm, jvm_data_files, jvm_row_delta
 from frazil.lake.commit import Commit, CommitMetadata, MismatchError, commit_of, require_same_position
 from frazil.lake.data_file_writer import LAST_UPDATED, ROW_ID
 from frazil.lake.delete_files import by_file, deleted_rows, write_deletes
+from frazil.lake.index_sync import live_rows, require_no_equality_deletes
 from frazil.lake.key_scan import FoundRows, ScannedTable, find_rows, found_rows
-from frazil.lake.row_locator import live_rows, require_no_equality_deletes
 from frazil.lake.tables import TableState, read_table_state
 
 if TYPE_CHECKING:

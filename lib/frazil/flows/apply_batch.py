@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.config.spec import TableSpec
 from frazil.config.sql import identifier
 from frazil.config.time_sql import driver_rows
-from frazil.dms.file_checks import FileWatch
+from frazil.dms.file_integrity import FileWatch
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.file_names import time_of_name
 from frazil.dms.position import named

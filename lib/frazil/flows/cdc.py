@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from frazil.config.spec import TableSpec
 from frazil.dms.changed_load import is_other_load
-from frazil.dms.file_checks import ChangedWhileReadError, require_unchanged
+from frazil.dms.file_integrity import ChangedWhileReadError, require_unchanged
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.pending_changes import AppliedState, with_known_loads

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from frazil.config.settings import CdcMergeSettings
 from frazil.config.spec import TableSpec
-from frazil.dms.file_checks import FileWatch
 from frazil.dms.file_columns import first_alike
+from frazil.dms.file_integrity import FileWatch
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import Position, after_changes
 from frazil.dms.source_errors import EndpointError

@@ -15,7 +15,7 @@ from frazil.dms.changed_load import (
     require_replayable,
     require_same_load,
 )
-from frazil.dms.file_checks import FileWatch
+from frazil.dms.file_integrity import FileWatch
 from frazil.dms.file_layout import LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.load_gate import LoadGate, load_gate

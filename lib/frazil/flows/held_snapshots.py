@@ -48,7 +48,7 @@ def held(book: Workbook, spec: TableSpec) -> Held:
 
 def _snapshot_of(book: Workbook, name: str, metadata: str) -> int | None:
     """Return the snapshot of a metadata file that the table's log still names."""
-    from frazil.warehouses.refresh import place
+    from frazil.warehouses.refresher import place
 
     log_of = book.spark.table(f"{name}.metadata_log_entries").collect()
     return next((r.latest_snapshot_id for r in log_of if place(r.file) == place(metadata)), None)

@@ -32,10 +32,10 @@ from frazil.flows.apply_batch import apply_batch
 from frazil.flows.continuous import LONGEST_PAUSE_S, asleep, show
 from frazil.flows.control_record_changes import require_one_meaning
 from frazil.flows.file_batch import Batch
-from frazil.flows.new_tables import handle_new_tables
 from frazil.flows.schema_changes import FromStream, follow
 from frazil.flows.stream_position import begin_of, only_topic
 from frazil.flows.stream_read import APART, WAITS, Group, Read, definitions, keep_position, messages, own, require_known
+from frazil.flows.unknown_tables import handle_new_tables
 from frazil.flows.unreadable_messages import require_readable
 from frazil.flows.workbook import Workbook
 from frazil.lake import batch_branches, jvm

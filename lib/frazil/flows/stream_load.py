@@ -18,12 +18,12 @@ from frazil.engine.collapsed_batch import Collapsed, Wanted, frame_of
 from frazil.engine.message_blocks import Around, arrivals, find_places
 from frazil.errors import many
 from frazil.flows import bad_row_limits, quarantine
-from frazil.flows.new_tables import handle_new_tables
 from frazil.flows.quarantine import OfBatch
 from frazil.flows.schema_changes import FromStream, follow
 from frazil.flows.stream_position import only_topic
 from frazil.flows.stream_read import APART, Group, Read, keep_position, messages, own, require_known
 from frazil.flows.tasks_or_here import in_tasks_or_here
+from frazil.flows.unknown_tables import handle_new_tables
 from frazil.flows.unreadable_messages import require_readable
 from frazil.flows.workbook import Workbook
 from frazil.lake import batch_branches, commit, merge

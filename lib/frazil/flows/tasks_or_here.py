@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from frazil.config.spark_session import is_local, missing_python
 from frazil.config.spec import TableSpec
-from frazil.dms.file_checks import Digests, file_digests
+from frazil.dms.file_integrity import Digests, file_digests
 from frazil.dms.listing import DmsObject
 from frazil.dms.storage import is_s3
 from frazil.dms.stream_source import raised_in_task

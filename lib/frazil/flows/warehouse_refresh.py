@@ -21,7 +21,7 @@ from frazil.lake import jvm
 if TYPE_CHECKING:
     from frazil.results import TableResult
     from frazil.warehouses.family import LakeTable
-    from frazil.warehouses.refresh import Seen, State
+    from frazil.warehouses.refresher import Seen, State
 
 WRITE_S = 60.0
 """Seconds between two writes of `ops.served`; a kill loses at most what was seen since the last."""
@@ -51,7 +51,7 @@ class _Watch:
 
     def __init__(self, book: Workbook, warehouses: list[Warehouse]):
         from frazil.warehouses.family import family
-        from frazil.warehouses.refresh import Refresher
+        from frazil.warehouses.refresher import Refresher
 
         self.book, self.warehouses = book, warehouses
         self._lock, self._seen, self._written = threading.Lock(), [], time.monotonic()
@@ -77,7 +77,7 @@ class _Watch:
 
     def _newest(self, table: LakeTable) -> State:
         from frazil.warehouses.family import family
-        from frazil.warehouses.refresh import State
+        from frazil.warehouses.refresher import State
 
         jvm.use(self.book.spark)
         there = jvm.load_table(self.book.spark, self.book.name(self.book.specs[table.source]))

@@ -21,7 +21,7 @@ from frazil.results import TableResult
 from frazil.warehouses.apply import MADE_EARLIER, apply, parts, record_of
 from frazil.warehouses.connect import connected
 from frazil.warehouses.family import LakeTable, Made, WarehouseError, family
-from frazil.warehouses.refresh import Seen, State, failed, look
+from frazil.warehouses.refresher import Seen, State, failed, look
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

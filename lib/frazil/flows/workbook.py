@@ -16,6 +16,7 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
 from frazil.config import private_files, redaction
+from frazil.config.executor_check import watch_executors
 from frazil.config.lake_types import OPERATION_COLUMNS
 from frazil.config.policies import SchemaPolicy
 from frazil.config.query_engines import format_version, name_of
@@ -38,7 +39,6 @@ from frazil.errors import FrazilError, SafeFormatter, many, nearest, safe
 from frazil.flows.interrupts import StoppedError, stop_requests
 from frazil.lake import commit_retry, jvm
 from frazil.lake.clocks import require_right_clock
-from frazil.lake.jvm_executors import watch_executors
 from frazil.lake.jvm_process import require_alive, watch
 from frazil.lake.storage_errors import require_metadata, storage_error_explained
 from frazil.lake.table_pause import PausedError

@@ -20,15 +20,15 @@ from itertools import takewhile
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.priority import job_properties, low_priority
+from frazil.config.cpu_priority import job_properties, low_priority
 from frazil.config.settings import MaintenanceSettings
 from frazil.config.spark_session import is_local, missing_python
 from frazil.config.sql import literal
 from frazil.lake import jvm, jvm_data_files, jvm_maintenance
 from frazil.lake.batch_branches import BRANCH_PREFIX, remove_abandoned_branches
+from frazil.lake.carried_deletes import CompactionError, remapped_deletes
 from frazil.lake.commit_retry import MainMovedError, is_known_failure, may_try_again, until_committed
 from frazil.lake.delete_files import deleted_rows
-from frazil.lake.remap_deletes import CompactionError, remapped_deletes
 from frazil.lake.rewrite_files import ORDER, ChangedRowsError, OldFile, RewritePlan, Rewritten, rewrite_files
 from frazil.lake.small_file_merge import is_ingesting, left_to_ingestion
 

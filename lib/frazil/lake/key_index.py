@@ -3,7 +3,7 @@
 A key is one 64-bit number if that can hold it, else 128 bits of its SHA-256 (16 or 24 bytes per row). Format v3 adds
 the row's id (8 bytes). Sorted segments are kept in order of age. The newest segment with a key is right; -1 as its file
 means that the row is deleted. Scans and merges hold parts of segments, so memory does not grow with the rows.
-`row_locator.Locator` lets an index follow its table, or builds it again.
+`index_sync.Locator` lets an index follow its table, or builds it again.
 """
 
 from __future__ import annotations

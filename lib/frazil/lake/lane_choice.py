@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
 from frazil.core.key_numbers import has_numbers
-from frazil.dms.file_checks import unpacked_bytes
+from frazil.dms.file_integrity import unpacked_bytes
 from frazil.lake import index_store, jvm, jvm_data_files
 from frazil.lake.commit import MismatchError, RowDeltaUnsupportedError
 from frazil.lake.key_index import MANIFEST, bytes_per_row

@@ -10,9 +10,9 @@ from frazil.config.spec import TableSpec
 from frazil.lake import commit, jvm, jvm_maintenance, jvm_row_delta, jvm_schema
 from frazil.lake.commit import Commit, CommitMetadata, MismatchError, commit_of, require_same_position
 from frazil.lake.delete_files import write_deletes
+from frazil.lake.index_sync import Locator, StoredRows, live_rows
 from frazil.lake.row_delta_files import NewFile, in_order, write_rows
 from frazil.lake.row_ids import with_new_ids, with_row_ids
-from frazil.lake.row_locator import Locator, StoredRows, live_rows
 from frazil.lake.small_file_merge import SmallFileMerge
 from frazil.lake.tables import TableState, read_table_state
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.config.spec import TableSpec
-    from frazil.lake.row_locator import Locator
+    from frazil.lake.index_sync import Locator
 
 KIND = "fold"
 MERGE_AFTER = 16

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from frazil import results
+from frazil import exit_codes
 from frazil.errors import safe
 from frazil.report.metrics import MonitoringError
 
@@ -59,7 +59,7 @@ class RunFacts:
             return "START"
         if self.outcome in ("running", "timed out") or (self.outcome == "failed" and self.cause == "stopped"):
             return "ABORT"
-        return "FAIL" if results.is_bad(self.outcome) else "COMPLETE"
+        return "FAIL" if exit_codes.is_bad(self.outcome) else "COMPLETE"
 
 
 def place(location: str) -> Place:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from frazil import results
+from frazil import exit_codes
 from frazil.config.settings import NOTEBOOKS
 from frazil.errors import FrazilError
 from frazil.report import runs
@@ -123,7 +123,7 @@ def _of_runs(ended: list[dict[str, Any]]) -> _Found:
             good.setdefault(run["notebook"], run)
     for notebook, run in last.items():
         of, seconds = {"notebook": notebook}, run.get("seconds")
-        yield "frazil_last_run_exit_code", of, results.EXIT_CODES[run["outcome"]]
+        yield "frazil_last_run_exit_code", of, exit_codes.EXIT_CODES[run["outcome"]]
         yield "frazil_last_run_duration_seconds", of, seconds
         yield "frazil_last_run_end_timestamp_seconds", of, run["began"] + (seconds or 0)
         for table, result in run.get("tables", {}).items() if notebook.endswith(_APPLIES) else ():

@@ -13,8 +13,8 @@ from typing import Any
 from frazil.config.private_files import replace
 from frazil.config.processes import host, is_running
 from frazil.errors import many, safe, safe_facts
+from frazil.exit_codes import EXIT_CODES, NOTHING, outcome_of, why
 from frazil.report.render import loader, render
-from frazil.results import EXIT_CODES, NOTHING, outcome_of, why
 
 FILE = "run.json"
 STARTED = "FRAZIL_RUN"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from frazil.config.jvm_start import executor_count
 from frazil.config.spark_session import is_local, missing_python
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def _wait(context: SparkContext, say: Callable[[str], None]) -> int:
     """
     dynamic = context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"
     waited, told = 0.0, False
-    while not (count := context._jsc.sc().getExecutorMemoryStatus().size() - 1):
+    while not (count := executor_count(context)):
         if waited >= PATIENCE_S and not told:
             told, host = True, context.getConf().get("spark.driver.host", "")
             say(
