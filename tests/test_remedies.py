@@ -490,13 +490,13 @@ ELSEWHERE = {
     "maintenance_actions: gc.enabled is false": "a parameter that a person typed; see test_maintenance",
     "tables: has several rows of one key": "the key is corrected; see test_adopt",
     "ledger: none of the tables exists": "as `dropped`",
-    "changed_load: the load files are not those": "see test_commit",
-    "changed_load: no longer there": "see test_commit",
+    "changed_load: the load files are not those": "see test_reload_and_replay",
+    "changed_load: no longer there": "see test_reload_and_replay",
     "changed_load: a part of the record of applied files is lost": "the table is loaded again; see test_late_and_changed_files",
     "changed_load: were applied": "the load files are fetched again; see test_late_and_changed_files",
     "position: and PreserveTransactions is off": "a setting of the task; see test_files_of_all_tables",
     "schema_evolution: take each other's names": "the spec is edited in three steps; see test_schema_policies",
-    "late_files: arrived late": "see test_commit",
+    "late_files: arrived late": "see test_reload_and_replay",
 }
 """Messages that no entry here carries out, each with the reason or the test that does."""
 
