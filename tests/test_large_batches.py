@@ -113,7 +113,7 @@ def test_what_a_batch_held_is_told_in_its_snapshot(world):
     world.changes("t", U(1, "c"), U(1, "d"), D(2), I(3, "e"), name=_file(1)).merged()
     summary = world.history("t")[0].summary()
     assert '"changes":4,"I":1,"U":2,"D":1,"keys":3,"out_of_sequence":0' in summary["frazil.counts"]
-    assert '"n":4' in summary["frazil.latency"] and '"age":[' in summary["frazil.latency"]
+    assert '"age":[' in summary["frazil.latency"]
 
 
 @pytest.mark.parametrize("lane", ["merge", "rowdelta", "scan"])

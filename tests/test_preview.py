@@ -10,7 +10,7 @@ from frazil.config.settings import CdcMergeSettings, FullLoadSettings, Maintenan
 from frazil.engine import preview_sample, read_files
 from frazil.flows import maintenance, preview
 from frazil.flows.plan import plan
-from frazil.lake import jvm_maintenance
+from frazil.lake import snapshot_expiry
 from frazil.report import notebook_output
 from frazil.report.notebook_output import Grid
 from helpers import FILE1, FILE2, FILE3, D, I, U
@@ -229,7 +229,7 @@ def test_a_load_shows_its_rows_and_the_data_files_that_they_make(world):
 
 
 def test_maintenance_shows_the_files_that_it_then_rewrites_and_the_snapshots_that_it_expires(world, monkeypatch):
-    monkeypatch.setattr(jvm_maintenance, "LEAST_SNAPSHOTS", 1)
+    monkeypatch.setattr(snapshot_expiry, "LEAST_SNAPSHOTS", 1)
     world.table("t").load("t", (1, "a"), (2, "b")).loaded()
     for n in range(3):
         world.changes("t", U(1, f"v{n}"), I(10 + n, "x"), name=f"20240101-10000{n}000.csv").merged()

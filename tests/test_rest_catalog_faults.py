@@ -4,7 +4,7 @@ import pytest
 
 from frazil.config.settings import MaintenanceSettings
 from frazil.flows import cdc, maintenance
-from frazil.lake import compaction, jvm_maintenance
+from frazil.lake import compaction, snapshot_expiry
 from helpers import D, I, U, World, slow
 from rest_catalog import FAULTS, RestCatalog
 
@@ -70,7 +70,7 @@ def test_a_fault_at_any_request_of_a_batch_fails_no_batch(world, catalog):
 @pytest.mark.slow
 def test_a_fault_at_any_commit_of_a_load_or_of_maintenance_fails_neither(world, catalog, monkeypatch):
     monkeypatch.setattr(compaction, "WAIT_FOR_WRITER_S", 0.1)
-    monkeypatch.setattr(jvm_maintenance, "LEAST_SNAPSHOTS", 1)
+    monkeypatch.setattr(snapshot_expiry, "LEAST_SNAPSHOTS", 1)
 
     def load():
         return world.full_load(on_changed_load="replay")["t"]

@@ -15,7 +15,7 @@ from frazil.cli.commands import main
 from frazil.config.settings import MaintenanceSettings, SetupSettings
 from frazil.flows import cdc, full_load, ledger, maintenance, setup, warehouse_refresh
 from frazil.flows.plan import plan
-from frazil.lake import jvm_maintenance
+from frazil.lake import snapshot_expiry
 from frazil.warehouses import duckdb as engine
 from helpers import D, FullLoadSettings, I, U
 from warehouse_world import ENTRIES
@@ -90,7 +90,7 @@ def test_maintenance_keeps_what_a_warehouse_still_serves_and_says_for_whom_and_s
     before, old = rows_in(file, "readers.t"), world.iceberg("t").currentSnapshot().snapshotId()
     assert len(before) == 50
 
-    monkeypatch.setattr(jvm_maintenance, "LEAST_SNAPSHOTS", 1)
+    monkeypatch.setattr(snapshot_expiry, "LEAST_SNAPSHOTS", 1)
     with monkeypatch.context() as withheld:
         withheld.setattr(warehouse_refresh._Watch, "committed", lambda self, spec: None)
         for number in range(3):

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 
 _WHOLE = str(1 << 40)
-LEAST_SNAPSHOTS, LEAST_PROPERTY = 10, "history.expire.min-snapshots-to-keep"
-"""Number of snapshots that stay whatever their age, and Iceberg's property of a table that may state another one."""
 
 
 class Tasks:
