@@ -17,7 +17,8 @@ from pyroaring import BitMap64
 
 from frazil.lake import rewrite_files as module
 from frazil.lake.data_file_writer import LAST_UPDATED, LINEAGE, ROW_ID, DataFileWriter
-from frazil.lake.rewrite_files import ChangedRowsError, OldFile, RewritePlan, require_same_rows, rewrite_files
+from frazil.lake.rewrite_files import OldFile, RewritePlan, rewrite_files
+from frazil.lake.same_rows import ChangedRowsError, require_same_rows
 
 KINDS = {"id": LongType(), "real": FloatType(), "wide": DoubleType(), "price": DecimalType(12, 2), "text": StringType()}
 SCHEMA = Schema(*[NestedField(i, name, kind, required=False) for i, (name, kind) in enumerate(KINDS.items(), 1)])

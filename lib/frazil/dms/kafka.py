@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from frazil.dms.stream_retention import RELOAD, Retention
+from frazil.dms.stream_retention import Retention, require_retained
 from frazil.dms.stream_source import (
     ExpiredError,
     MessagePlace,
@@ -27,7 +27,6 @@ from frazil.dms.stream_source import (
     named_source,
     numbered,
     parsed_time,
-    stream_name,
 )
 from frazil.errors import nearest
 
@@ -304,7 +303,7 @@ class Kafka:
             known = {p: o for p, o in begin.items() if sure or o > earliest.get(p, 0)}
             return {p for p, first in earliest.items() if first > known.get(p, 0)}
 
-        return Retention(stream_ids, partial(_require_retained, earliest, ends), may_have_expired)
+        return Retention(stream_ids, partial(require_retained, earliest, ends), may_have_expired)
 
     def take(self, spark: SparkSession, begin: Offsets, most: int = 0) -> StreamRead:
         """Read the current messages after a position, or about `most` of them.
@@ -338,32 +337,6 @@ class Kafka:
             times += [m.timestamp()[1] / 1000 for m in found if not m.error()]
         consumer.close()
         return count, max(0.0, time.time() - min(times, default=time.time()))
-
-
-def _require_retained(earliest: Offsets, ends: Offsets, position: Offsets, who: str, only: str) -> Offsets:
-    """Raise ExpiredError if a position is outside the retained range; in topics other than `only`, if given, move it there."""
-    others = {p for p in {*position, *ends} if only and stream_name(p) != only}
-    moved = {p: min(max(position.get(p, 0), earliest[p]), ends[p]) for p in ends if p in others}
-    own = {p: o for p, o in position.items() if p not in others}
-    for p, offset in own.items():
-        if p not in ends:
-            raise ExpiredError(
-                f"{who}: its position names {p}, which the topics do not have",
-                "check whether the topic was created again",
-            )
-        if offset < earliest[p]:
-            lost = f"messages {offset} to {earliest[p] - 1} of {p} expired before they were applied"
-            raise ExpiredError(f"{who}: {lost}", RELOAD)
-        if offset > ends[p]:
-            raise ExpiredError(
-                f"{who}: {p} ends at {ends[p]}, before the offset {offset}",
-                "give an offset that exists; if the topic was created again: reload the table in DMS, drop it in the lake, and set it "
-                "up again",
-            )
-    for p in ends.keys() - position.keys() - others:
-        if earliest[p]:
-            raise ExpiredError(f"{who}: partition {p} is new, and messages before {earliest[p]} have expired", RELOAD)
-    return {**own, **moved}
 
 
 def _limited(begin: Offsets, ends: Offsets, messages: int) -> Offsets:

@@ -136,7 +136,7 @@ def set_up(book: Workbook, only_plans: bool) -> list[dict[str, Any]]:
 
 
 def looks(book: Workbook, refresh: bool) -> list[dict[str, Any]]:
-    """Return a row per warehouse and table: what is warehouse_refresh, the lake's newest snapshot, and how late that is."""
+    """Return a row per warehouse and table: what is served, the lake's newest snapshot, and how late that is."""
 
     def rows(w: Warehouse, tables: list[LakeTable]) -> list[dict[str, Any]]:
         if not family(w).DRIVER:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from frazil.errors import FrazilError
 from frazil.lake import jvm_maintenance, jvm_row_delta
 from frazil.lake.delete_files import deleted_rows, write_deletes
 from frazil.lake.rewrite_files import Rewritten
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-class CompactionError(FrazilError):
-    """A file group's new files do not hold exactly the rows of the old ones; nothing of it was committed."""
 
 
 def remapped_deletes(

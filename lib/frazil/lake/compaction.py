@@ -24,12 +24,14 @@ from frazil.config.cpu_priority import job_properties, low_priority
 from frazil.config.settings import MaintenanceSettings
 from frazil.config.spark_session import is_local, missing_python
 from frazil.config.sql import literal
+from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_data_files, jvm_maintenance
 from frazil.lake.batch_branches import BRANCH_PREFIX, remove_abandoned_branches
-from frazil.lake.carried_deletes import CompactionError, remapped_deletes
+from frazil.lake.carried_deletes import remapped_deletes
 from frazil.lake.commit_retry import MainMovedError, is_known_failure, may_try_again, until_committed
 from frazil.lake.delete_files import deleted_rows
-from frazil.lake.rewrite_files import ORDER, ChangedRowsError, OldFile, RewritePlan, Rewritten, rewrite_files
+from frazil.lake.rewrite_files import ORDER, OldFile, RewritePlan, Rewritten, rewrite_files
+from frazil.lake.same_rows import ChangedRowsError
 from frazil.lake.small_file_merge import is_ingesting, left_to_ingestion
 
 if TYPE_CHECKING:
@@ -45,6 +47,10 @@ ATTEMPTS, WAIT_FOR_WRITER_S = 3, 30.0
 """Times to try to commit a file group against ingestion, and seconds that each waits for a batch in progress."""
 MOST_AT_ONCE = 8
 """Limit of file groups that are rewritten at the same time: this process plans and commits them one after the other."""
+
+
+class CompactionError(FrazilError):
+    """A file group's new files do not hold exactly the rows of the old ones; nothing of it was committed."""
 
 
 @dataclass(frozen=True)
