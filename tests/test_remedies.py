@@ -431,7 +431,7 @@ ELSEWHERE = {
     "stream_retention: its position names": "a topic created again; see test_kafka",
     "stream_retention: ends at": "a topic created again; see test_kafka",
     "stream_retention: partition … is new": "messages have expired; see test_kafka",
-    "deploy_stack: …: …": "messages have expired; see test_kafka",
+    "stream_retention: …: …": "messages have expired; see test_kafka",
     "kafka: was created again": "a topic created again; see test_kafka",
     "kafka: messages expired, or the topic was created again": "messages have expired; see test_few_messages",
     "message_blocks: has no message": "the run is repeated; see test_few_messages",
