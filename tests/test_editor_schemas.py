@@ -127,7 +127,7 @@ def environment(tmp_path, monkeypatch):
     [
         {"common": {"catalog_options": {"uri": "x", "clients": 4, "cache-enabled": False}, "changes": {"new": "add"}}},
         {"cdc_merge": {"run_for_s": "inf", "trigger_s": 1, "lane": "auto"}, "maintenance": {"dry_run": True}},
-        {"latency": {"prices": {"vcpu_hour": 0.05}}, "operate": {"max_lag_s": 5}},
+        {"latency": {"prices": {"vcpu_hour": 0.05}}, "operate": {"table_max_lag_s": {"public.t": 5}}},
     ],
     ids=str,
 )

@@ -387,8 +387,8 @@ def test_an_error_of_the_command_itself_is_recorded_and_told_of(tmp_path, monkey
 @pytest.mark.notebooks
 def test_a_run_beyond_its_time_is_stopped_with_its_kernel_and_told_of(tmp_path):
     made = with_stub(place_of(tmp_path), "import time; time.sleep(300)")
-    add_operate(made, on_trouble=f"cat > {tmp_path}/told.json")
-    ran = frazil(made, "run", "00_setup", "--env", "demo", "--timeout", "5")
+    add_operate(made, on_trouble=f"cat > {tmp_path}/told.json", timeout_s=5.0)
+    ran = frazil(made, "run", "00_setup", "--env", "demo")
     family: set[psutil.Process] = set()  # whatever it has started until then: on a busy machine no kernel yet
     while ran.poll() is None:
         family |= set(psutil.Process(ran.pid).children(recursive=True))
@@ -413,7 +413,7 @@ def test_check_tells_each_breach_in_a_line_and_calls_the_hooks(tmp_path, place, 
     monkeypatch.setenv("FRAZIL_PARAMS", str(place / "params"))
     assert main(["check", "--env", "demo"]) == exit_codes.OK, capsys.readouterr().err
     receiver = Receiver(204)
-    add_operate(made, webhook=f"{receiver.url}/", max_lag_s=1.0, max_run_age_s=0.0)
+    add_operate(made, webhook=f"{receiver.url}/", table_max_lag_s={"app.visit": "1"}, max_run_age_s=0.0)
     params = made / "params/demo.yml"
     text = params.read_text().replace("jdbc:sqlite:lake", f"jdbc:sqlite:{place}/lake")
     params.write_text(text.replace("warehouse: lake", f"warehouse: {place}/lake"))

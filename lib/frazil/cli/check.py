@@ -11,8 +11,8 @@ from typing import Any
 from frazil import exit_codes
 from frazil.cli import monitor
 from frazil.cli.hooks import call_hooks, end_trouble
-from frazil.config.settings import OperateSettings, resolve
-from frazil.errors import FrazilError, many
+from frazil.config.settings import OperateSettings, ParameterError, resolve
+from frazil.errors import FrazilError, many, nearest
 from frazil.flows import folders_without_spec, lag, quarantine_counts, warehouse_lateness
 from frazil.flows.workbook import Workbook
 from frazil.report import runs
@@ -50,14 +50,14 @@ def main(options: argparse.Namespace) -> int:
 def look(operate: OperateSettings) -> tuple[list[str], list[dict[str, Any]]]:
     """Return one line per breached limit, and the rows of `lag.per_table` that they are of; no rows if the lake cannot be read."""
     book = Workbook(operate, lambda text: None)
-    rows, unread = [], []
+    limits, rows, unread = _limits(book, operate), [], []
     try:
         rows = lag.per_table(book)
     except FrazilError as e:
         unread = [_line("lake", e.problem, e.cure)]
     found = [
         *unread,
-        *_late(book, rows, operate.max_lag_s),
+        *_late(book, rows, limits),
         *(
             _line(table, *folders_without_spec.NO_SPEC.split(": ", 1))
             for table in folders_without_spec.without_spec(book)
@@ -70,10 +70,24 @@ def look(operate: OperateSettings) -> tuple[list[str], list[dict[str, Any]]]:
     return found, rows
 
 
-def _late(book: Workbook, rows: list[dict[str, Any]], limit: float) -> list[str]:
+def _limits(book: Workbook, operate: OperateSettings) -> dict[str, float]:
+    """Return the limit of each table's lag."""
+    limits = dict.fromkeys(book.specs, operate.max_lag_s)
+    for name, seconds in operate.table_max_lag_s.items():
+        if name not in book.specs:
+            raise ParameterError(f"table_max_lag_s names no table: '{name}'", nearest(name, book.specs))
+        try:
+            limits[name] = float(seconds)
+        except ValueError:
+            raise ParameterError(f"table_max_lag_s: {name}: '{seconds}'", "write a number of seconds") from None
+    return limits
+
+
+def _late(book: Workbook, rows: list[dict[str, Any]], limits: dict[str, float]) -> list[str]:
     lines = [_line(r["table"], r["problem"], r["cure"]) for r in rows if r["problem"]]
     what = "message" if book.stream else "file"
     for r in rows:
+        limit = limits[r["table"]]
         if not r["problem"] and (r["lag_s"] or 0) > limit:
             lines.append(
                 f"{r['table']}: {many(r['pending'], what)} pending, the oldest for {span(r['lag_s'])}, limit {span(limit)}"

@@ -53,7 +53,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("notebook", help="a notebook's name, with or without its number, or its file")
     parser.add_argument("-p", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="a parameter")
     parser.add_argument(
-        "--timeout", type=float, metavar="SECONDS", help="stop the run after this many seconds; left out: never"
+        "--timeout", type=float, metavar="SECONDS", help="stop the run after this many seconds; left out: timeout_s"
     )
     parser.add_argument(
         "--idle-ok", action="store_true", help="exit code 0 in place of 10 (nothing to do) and 11 (skipped)"
@@ -67,6 +67,7 @@ def main(options: argparse.Namespace) -> int:
     operate = OperateSettings(env=options.env, root=str(find_params().parent))
     try:
         operate = resolve("operate", {"env": options.env}).settings
+        options.timeout = operate.timeout_s if options.timeout is None else options.timeout
         file, section = find_notebook(options.notebook, operate)
         book, given = validated(section, options.env, options.p)
     except FrazilError as e:

@@ -24,8 +24,6 @@ RETIRED = {
     ("maintenance", "min_snapshots"): "the table's property history.expire.min-snapshots-to-keep counts, else 10",
     ("maintenance", "sort_by"): "compaction sorts as the table is sorted: ALTER TABLE … WRITE ORDERED BY",
     ("maintenance", "quarantine_days"): "rows stay for 30 days, or for daily_tags if that is longer",
-    ("operate", "timeout_s"): "frazil run --timeout SECONDS stops a run",
-    ("operate", "table_max_lag_s"): "max_lag_s is the limit of all tables",
     (
         "maintenance",
         "z_order",

@@ -344,9 +344,11 @@ class OperateSettings(Settings):
         "Folder of the notebooks for `frazil run`; empty: `notebooks/` next to `params/`, else those installed with "
         "Frazil.",
     )
+    timeout_s: float = parameter(0.0, "Stop a `frazil run` after this many seconds; 0 = off.")
     max_lag_s: float = parameter(
         900.0, "Alert (`frazil check`) if a pending change file has waited longer than this many seconds."
     )
+    table_max_lag_s: dict[str, str] = parameter({}, "Value of `max_lag_s` for single tables: `schema.table: seconds`.")
     max_run_age_s: float = parameter(
         3600.0, "Alert (`frazil check`) if the last successful run of 02_cdc_merge is older than this many seconds."
     )
