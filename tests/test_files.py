@@ -3,9 +3,11 @@
 import os
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from frazil.config.settings import CdcMergeSettings
 from frazil.config.spec import parse_spec
 from frazil.dms import pending_changes
 from frazil.dms.applied_files import AppliedFiles
@@ -17,7 +19,7 @@ from frazil.dms.listing import DmsObject, TableObjects, list_table
 from frazil.dms.mappings import Mappings
 from frazil.dms.position import MAX_RECENT, VERSION, Position, PositionError, after_changes, after_load
 from frazil.dms.source_errors import SourceError
-from frazil.flows.file_batch import take_batch
+from frazil.flows.file_batch import take_batch, within_limits
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, U, spec_of
 
 spark = pytest.mark.spark
@@ -199,6 +201,13 @@ def test_a_stored_position_keeps_its_keys_whatever_the_attributes_are_called():
 def test_a_batch_takes_the_head_that_fits_and_at_least_one(max_bytes, max_files, taken):
     objects = change_objects(at(1), at(2), at(3), at(4), size=10)
     assert take_batch(objects, max_bytes, max_files) == objects[:taken]
+
+
+def test_a_batch_that_this_process_must_read_has_at_most_its_share():
+    objects = change_objects(at(1), at(2), at(3), size=20_000_000)
+    book = SimpleNamespace(settings=CdcMergeSettings(), tasks_fail=False, endpoint=Endpoint())
+    assert within_limits(book, SPEC, objects) == objects
+    assert within_limits(SimpleNamespace(**{**vars(book), "tasks_fail": True}), SPEC, objects) == objects[:1]
 
 
 # --- header lines

@@ -71,3 +71,14 @@ def test_what_only_a_merge_can_write(tmp_path):
     assert made.expect("t", SPEC, BatchToWrite(0.5, partial=True)) == ("merge", "rows that do not carry every column")
     without = parse_spec({k: v for k, v in spec_of("s.t", "id INT8").items() if k != "key"} | {"without_key": "append"})
     assert made.expect("t", without, BatchToWrite(0.5))[0] == "merge"
+
+
+def test_keys_that_only_spark_can_number_go_by_scan(tmp_path):
+    reals = parse_spec(spec_of("s.t", "id REAL8", "v STRING(9)"))
+    lane, why = lanes(tmp_path, 1_000, lasting=True).expect("t", reals, BatchToWrite(0.1))
+    assert lane == "scan" and why.startswith("only Spark can number its keys")
+
+
+def test_what_the_driver_may_not_collect_goes_by_scan(tmp_path):
+    batch = BatchToWrite(0.1, why_large="its rows are too many")
+    assert lanes(tmp_path, 1_000, lasting=True).expect("t", SPEC, batch) == ("scan", "its rows are too many")

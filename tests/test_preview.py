@@ -56,6 +56,18 @@ def test_the_latest_row_per_key_is_what_the_run_then_commits(world):
     assert world.history("t")[0].summary()["frazil.counts"].count('"keys":6')
 
 
+def test_plan_and_preview_name_the_lane_that_the_run_takes_though_another_is_set(world):
+    world.table("t").load("t", (1, "a")).loaded()
+    world.spark.sql(f"ALTER TABLE {world.name('t')} SET TBLPROPERTIES ('write.merge.mode' = 'copy-on-write')")
+    world.changes("t", U(1, "b"))
+    (row,) = plan(world.book(CdcMergeSettings, lane="rowdelta"))
+    assert row["lane"] == "merge"
+    assert "by MERGE (set, and the table is copy-on-write)" in batch_of(world, lane="rowdelta").written().sentence
+    world.merged(lane="rowdelta")
+    summary = world.history("t")[0].summary()
+    assert (summary["frazil.lane"], summary["frazil.lane-reason"]) == ("merge", "set, and the table is copy-on-write")
+
+
 @pytest.mark.parametrize(
     ("lane", "name"), [("merge", "MERGE"), ("rowdelta", "row delta"), ("scan", "row delta by scan")]
 )
