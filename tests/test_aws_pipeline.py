@@ -266,10 +266,12 @@ def test_the_check_finds_what_template_and_machine_lack(monkeypatch):
     assert aws_definition.problems(here, given) == []
     assert aws_definition.problems(here, {**given, "Enw": "x"}) == ["the template has no parameter Enw"]
     assert aws_definition.problems(here, {**given, "Env": ""}) == ["the parameter Env of the template has no value"]
-    whole = Deployment.template
-    monkeypatch.setattr(Deployment, "template", lambda self: whole(self).replace("!Ref CatalogArns", "!Ref CatalogArn"))
+    whole = stack_template.template
+    monkeypatch.setattr(
+        stack_template, "template", lambda engine: whole(engine).replace("!Ref CatalogArns", "!Ref CatalogArn")
+    )
     assert aws_definition.problems(here, given) == ["the template refers to CatalogArn, which it lacks"]
-    monkeypatch.setattr(Deployment, "template", lambda self: whole(self).replace("        Runs: !Sub", "        Rans: !Sub"))  # fmt: skip
+    monkeypatch.setattr(stack_template, "template", lambda engine: whole(engine).replace("        Runs: !Sub", "        Rans: !Sub"))  # fmt: skip
     assert aws_definition.problems(here, given) == ["the state machine has a placeholder Runs without a value"]
 
 
