@@ -46,10 +46,7 @@ def admit_rows(
     share = book.settings.max_bad_percent if spec.max_bad_percent is None else spec.max_bad_percent
     if not aside:
         other = why_not and f"such rows are not quarantined: {why_not}"
-    elif bad.count > most or bad.count * 100 > share * total:
-        limit = (
-            f"{bad.count:,} of {total:,} rows are more than max_bad_rows={most:,} and max_bad_percent={share:g} allow"
-        )
+    elif limit := why_too_many(bad.count, total, (most, share), "rows"):
         other = f"or raise the limit, which leaves such rows out of the lake until they are replayed: {limit}"
     else:
         return
@@ -57,6 +54,14 @@ def admit_rows(
     raise bad_rows_error(
         spec, bad.count, [(_place(row, by_order[order]), row) for order, row in bad.rows[:SHOWN]], other
     )
+
+
+def why_too_many(count: int, total: int, limits: tuple[int, float], what: str) -> str:
+    """Return that bad rows or messages are above the limits, a number and a percentage; empty if they are not."""
+    most, share = limits
+    if count <= most and count * 100 <= share * total:
+        return ""
+    return f"{count:,} of {total:,} {what} are more than max_bad_rows={most:,} and max_bad_percent={share:g} allow"
 
 
 def _place(row: BadRow, file: FileToRead | PartitionRead) -> str:

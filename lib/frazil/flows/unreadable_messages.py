@@ -9,6 +9,7 @@ from frazil.config.spec import TableSpec
 from frazil.dms.stream_source import Offsets, StreamError, stream_name
 from frazil.engine.quarantine_records import unreadable_records
 from frazil.errors import many
+from frazil.flows.bad_row_limits import why_too_many
 from frazil.flows.workbook import Workbook
 from frazil.lake import batch_branches, quarantine_columns, quarantine_table
 
@@ -71,13 +72,12 @@ def _places(groups: Sequence[Group]) -> str:
 
 
 def _set_aside(book: Workbook, lost: DataFrame, groups: Sequence[Group], total: int) -> None:
-    most, share = book.settings.max_bad_rows, book.settings.max_bad_percent
+    limits = book.settings.max_bad_rows, book.settings.max_bad_percent
 
     def admit(count: int) -> None:
-        if count > most or count * 100 > share * total:
+        if why := why_too_many(count, total, limits, "messages"):
             raise StreamError(
-                f"messages that are none of DMS's ({_places(groups)}), such as {groups[0].sample!r}: {count:,} of {total:,} messages "
-                f"are more than max_bad_rows={most:,} and max_bad_percent={share:g} allow",
+                f"messages that are none of DMS's ({_places(groups)}), such as {groups[0].sample!r}: {why}",
                 "see what writes there, or raise the limit; no table has passed them",
             )
 
