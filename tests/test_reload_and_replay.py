@@ -33,7 +33,7 @@ def test_load_files_that_changed_are_named_to_whoever_asks(loaded, monkeypatch, 
 
     def checked() -> list[str]:
         main(["check", "--env", "w"])
-        return [line for line in capsys.readouterr().err.splitlines() if "public.t" in line]
+        return [line for line in capsys.readouterr().err.splitlines() if line.startswith("public.t: ")]
 
     assert checked() == []
     loaded.load("t", (1, "x")).load("t", (9, "y"), name="LOAD00000002.csv")
