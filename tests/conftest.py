@@ -112,6 +112,12 @@ def world(new_world):
 
 
 @pytest.fixture
+def loaded(world):
+    """A table of three rows, loaded."""
+    return world.table("t").load("t", (1, "a"), (2, "b"), (3, "c")).loaded()
+
+
+@pytest.fixture
 def in_this_process(monkeypatch):
     """Spark's tasks are not to be asked for a row."""
     from frazil.engine import large_batch, load_files

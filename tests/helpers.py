@@ -316,3 +316,9 @@ __all__ = [
     "rename_property",
     "spec_of",
 ]
+
+
+def small_files(world, table, *rows):
+    """Write rows to main as another writer would, one small file each, and so give a compaction something to do."""
+    for row in rows:
+        world.spark.sql(f"INSERT INTO {world.name(table)} VALUES {row}")

@@ -16,15 +16,9 @@ from frazil.config.settings import FullLoadSettings, MaintenanceSettings
 from frazil.flows import cdc, maintenance
 from frazil.flows.plan import plan
 from frazil.lake import batch_branches, commit, compaction, jvm, merge
-from helpers import FILE1, FILE2, FILE3, D, I, Killed, U
+from helpers import FILE1, FILE2, FILE3, D, I, Killed, U, small_files
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def loaded(world):
-    """A table of three rows, loaded."""
-    return world.table("t").load("t", (1, "a"), (2, "b"), (3, "c")).loaded()
 
 
 def before_publish(monkeypatch, do, times=1):
@@ -200,12 +194,6 @@ def test_a_process_that_dies_between_write_and_publish_leaves_main_untouched(wor
 
 
 # --- others at work
-
-
-def small_files(world, table, *rows):
-    """Write rows to main as another writer would, one small file each, and so give a compaction something to do."""
-    for row in rows:
-        world.spark.sql(f"INSERT INTO {world.name(table)} VALUES {row}")
 
 
 def test_a_compaction_between_write_and_publish_is_seen_and_the_batch_redone(loaded, monkeypatch):

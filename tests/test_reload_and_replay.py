@@ -10,12 +10,6 @@ from helpers import FILE1, FILE2, FILE3, D, I, U
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture
-def loaded(world):
-    """A table of three rows, loaded."""
-    return world.table("t").load("t", (1, "a"), (2, "b"), (3, "c")).loaded()
-
-
 def test_a_load_written_again_is_refused_until_told_to_reload(loaded):
     loaded.changes("t", I(4, "d")).merged()
     loaded.load("t", (1, "x"), (4, "y"))

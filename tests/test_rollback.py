@@ -4,21 +4,9 @@ import pytest
 
 from frazil.lake.rollback import RolledBackError
 from frazil.lake.tables import read_table_state
-from helpers import D, I, U
+from helpers import D, I, U, small_files
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def loaded(world):
-    """A table of three rows, loaded."""
-    return world.table("t").load("t", (1, "a"), (2, "b"), (3, "c")).loaded()
-
-
-def small_files(world, table, *rows):
-    """Write rows to main as another writer would, one small file each, and so give a compaction something to do."""
-    for row in rows:
-        world.spark.sql(f"INSERT INTO {world.name(table)} VALUES {row}")
 
 
 def test_a_table_rolled_back_below_its_position_is_refused(loaded):

@@ -2,21 +2,9 @@
 
 import pytest
 
-from helpers import D, I, Killed, U
+from helpers import D, I, Killed, U, small_files
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def loaded(world):
-    """A table of three rows, loaded."""
-    return world.table("t").load("t", (1, "a"), (2, "b"), (3, "c")).loaded()
-
-
-def small_files(world, table, *rows):
-    """Write rows to main as another writer would, one small file each, and so give a compaction something to do."""
-    for row in rows:
-        world.spark.sql(f"INSERT INTO {world.name(table)} VALUES {row}")
 
 
 def test_a_table_that_frazil_did_not_make_is_refused(world):

@@ -1,4 +1,4 @@
-"""The result of a flow for one table, the outcome of a run of all tables, and its exit code."""
+"""The result of a flow for one table, and the error that names the tables that failed."""
 
 from __future__ import annotations
 

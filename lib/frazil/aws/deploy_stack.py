@@ -256,9 +256,7 @@ def definition_problems(cloud: Cloud, deployment: Deployment) -> list[str]:
         cloud.client("cloudformation").validate_template(
             TemplateBody=stack_template.template(deployment.settings.engine)
         )
-    definition = json.loads(
-        stack_template.template(deployment.settings.engine).split("DefinitionString: ", 1)[1].split("\n", 1)[0]
-    )
+    definition = json.dumps(stack_template.definition(deployment.settings.engine))
     with aws_errors_explained("the state machine"):
         found = cloud.client("stepfunctions").validate_state_machine_definition(definition=definition)
     return [f"{d['code']}: {d['message']}" for d in found.get("diagnostics", ()) if d["severity"] == "ERROR"]

@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from frazil import exit_codes
 from frazil.cli import schema
 from frazil.cli.init_from_files import FromFiles, Target, annotated, from_files
 from frazil.cli.init_from_files import add as add_from_files
+from frazil.config.columns import free_name
 from frazil.config.environment_file import find_params
 from frazil.config.jars import PACKAGES
 from frazil.config.settings import ParameterError, Settings
@@ -283,15 +283,10 @@ def _specs(env: str, tables: list[CatalogTable], mappings: Mappings) -> dict[str
     targets, names = set[str](), set[str]()
     for t in tables:
         spec = _spec(t)
-        target = _free(lake_name(*mappings.target_name(spec)), targets)
-        name = _free(file_name(spec).removesuffix(".yml"), names)
+        target = free_name(lake_name(*mappings.target_name(spec)), targets)
+        name = free_name(file_name(spec).removesuffix(".yml"), names)
         targets.add(target.lower())
         names.add(name.lower())
         head = schema.HEAD.format(place="../", document="spec")
         files[f"{env}/{name}.yml"] = head + spec_text(replace(spec, target=target, comment=t.comment))
     return files
-
-
-def _free(name: str, taken: set[str]) -> str:
-    """Return a name that is unused in any case, with a number at its end if necessary; `taken` has lower case."""
-    return next(n for n in chain((name,), (f"{name}_{i}" for i in count(2))) if n.lower() not in taken)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from itertools import chain, count
 
 from frazil.errors import FrazilError, nearest
 
@@ -137,3 +139,9 @@ class PastLayout:
     columns: tuple[str, ...] = ()
     load: bool = False
     without: tuple[str, ...] = ()
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """Return a name that is unused in any case of its letters, with a number at its end if necessary."""
+    there = {other.lower() for other in taken}
+    return next(n for n in chain((name,), (f"{name}_{i}" for i in count(2))) if n.lower() not in there)

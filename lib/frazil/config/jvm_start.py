@@ -15,11 +15,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from frazil.errors import safe_output
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 
@@ -153,6 +154,6 @@ def session_there(conf: Callable[[str], dict[str, str]]) -> SparkSession:
     return builder.getOrCreate()
 
 
-def executor_count(context: Any) -> int:
+def executor_count(context: SparkContext) -> int:
     """Return how many executors a context has now."""
     return context._jsc.sc().getExecutorMemoryStatus().size() - 1

@@ -128,12 +128,12 @@ def next_batch(book: Workbook, spec: TableSpec, pending: list[DmsObject]) -> lis
     return first_alike(book.source_table(spec), within_limits(book, spec, pending))
 
 
-def within_limits(book: Workbook, spec: TableSpec, pending: list[DmsObject]) -> list[DmsObject]:
-    """Return the first pending files within the limits of a batch: its parameters, and what this process may read."""
+def within_limits(book: Workbook, spec: TableSpec, pending: list[DmsObject], start: int = 0) -> list[DmsObject]:
+    """Return the first pending files from `start` on within a batch's limits: parameters, and what this process may read."""
     s = book.settings if isinstance(book.settings, CdcMergeSettings) else CdcMergeSettings()
     in_process = book.tasks_fail or small_batch.must_be_small(spec, book.endpoint)
     most_mb = min(s.max_batch_mb, small_batch.MOST_MB) if in_process else s.max_batch_mb
-    return take_batch(pending, most_mb << 20, s.max_batch_files)
+    return take_batch(pending[start : start + s.max_batch_files], most_mb << 20, s.max_batch_files)
 
 
 def to_write(book: Workbook, spec: TableSpec, size: dict[str, int], files: Sequence[DmsObject] = ()) -> BatchToWrite:

@@ -56,9 +56,10 @@ def plan(book: Workbook, on_changed_load: str = "", loads: Workbook | None = Non
     `left` the files after these. `mb` is their size. `about_s` is an estimate from the tables' commits (None: unknown).
     `quarantined` is the number of rows in the quarantine.
 
-    The headers and Parquet schemas of the first and the last file are read, no rows. If 02_cdc_merge has nothing
-    pending, Spark is not started. For a stream, `changes` is the number of messages of any table after the position
-    (None for Kinesis, which does not say). None is read.
+    The headers and Parquet schemas of the first and the last file are read. Rows are read of packed files alone: the
+    unpacked size of the largest batch decides its lane. If 02_cdc_merge has nothing pending, Spark is not started. For a
+    stream, `changes` is the number of messages of any table after the position (None for Kinesis, which does not say).
+    None is read.
     """
     books = [loads, book] if loads else [book]
     for one in books:
@@ -260,7 +261,7 @@ def _batches(book: Workbook, spec: TableSpec, pending: list[DmsObject]) -> list[
     """
     most, batches, at = getattr(book.settings, "max_batches", 0), [], 0
     while at < len(pending) and not (most and len(batches) == most):
-        batches.append(within_limits(book, spec, pending[at:]))
+        batches.append(within_limits(book, spec, pending, at))
         at += len(batches[-1])
     return batches
 

@@ -78,11 +78,16 @@ def laid_out_by(spark: SparkSession, table: JavaTable) -> set[int]:
     return {f["source-id"] for part in texts for f in json.loads(part)["fields"]}
 
 
+def _partition_entries(spark: SparkSession, table: JavaTable) -> list[dict[str, Any]]:
+    """Return the fields of a table's partition spec, in Iceberg's JSON form."""
+    return json.loads(package(spark, "org.apache.iceberg").PartitionSpecParser.toJson(table.spec()))["fields"]
+
+
 def partition_fields(spark: SparkSession, table: JavaTable) -> list[tuple[int, str, str]]:
     """Return field id, transform (`day`, `bucket[16]`, …) and source column of each partition field of new files."""
-    spec = json.loads(package(spark, "org.apache.iceberg").PartitionSpecParser.toJson(table.spec()))
-    names = {i: n for n, i in ids(spark, table).items()} if spec["fields"] else {}
-    return [(f["field-id"], f["transform"], names[f["source-id"]]) for f in spec["fields"]]
+    found = _partition_entries(spark, table)
+    names = {i: n for n, i in ids(spark, table).items()} if found else {}
+    return [(f["field-id"], f["transform"], names[f["source-id"]]) for f in found]
 
 
 def partitioning(spark: SparkSession, table: JavaTable) -> Partitioning:
@@ -94,14 +99,12 @@ def partitioning(spark: SparkSession, table: JavaTable) -> Partitioning:
 
 def odd_partitions(spark: SparkSession, table: JavaTable) -> list[str]:
     """Return the names of partition fields with non-ASCII characters."""
-    spec = json.loads(package(spark, "org.apache.iceberg").PartitionSpecParser.toJson(table.spec()))
-    return [f["name"] for f in spec["fields"] if not f["name"].isascii()]
+    return [f["name"] for f in _partition_entries(spark, table) if not f["name"].isascii()]
 
 
 def lost_partitions(spark: SparkSession, table: JavaTable) -> list[str]:
     """Return the names of partition fields of format v1 whose source column was dropped."""
-    spec = json.loads(package(spark, "org.apache.iceberg").PartitionSpecParser.toJson(table.spec()))
-    return [f["name"] for f in spec["fields"] if f["source-id"] not in ids(spark, table).values()]
+    return [f["name"] for f in _partition_entries(spark, table) if f["source-id"] not in ids(spark, table).values()]
 
 
 def ascii_partitions(spark: SparkSession, table: JavaTable) -> None:

@@ -10,9 +10,9 @@ import json
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import chain, count
 from typing import TYPE_CHECKING
 
+from frazil.config.columns import free_name
 from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
 from frazil.config.spec import Column, TableSpec
 from frazil.errors import FrazilError
@@ -177,7 +177,7 @@ def steps_to(
         kind, kept = _retyped(f, c, spec, promotes, table.masked)
         if kind == "beside":
             steps += [
-                SchemaChange("rename", f.name, (_free_name(_name_of_old_column(c.name, f.type), {*have, *wanted}),)),
+                SchemaChange("rename", f.name, (free_name(_name_of_old_column(c.name, f.type), {*have, *wanted}),)),
                 SchemaChange("add", c.name, (lake_type(c), c.comment, after)),
             ]
         elif kind == "widen":
@@ -248,12 +248,6 @@ def _retyped(
 
 def _name_of_old_column(name: str, kind: str) -> str:
     return f"{name}_{re.sub(r'[^a-z0-9]+', '_', kind).strip('_')}"
-
-
-def _free_name(name: str, taken: Collection[str]) -> str:
-    """Return a name, with a number if it is taken: a column may get its former type again."""
-    there = {other.lower() for other in taken}
-    return next(n for n in chain([name], (f"{name}_{i}" for i in count(2))) if n.lower() not in there)
 
 
 def _gone(f: Field, table: TableColumns, spec: TableSpec) -> SchemaChange:
