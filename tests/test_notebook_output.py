@@ -16,7 +16,8 @@ from types import SimpleNamespace
 import nbformat
 import pytest
 
-from frazil.errors import FrazilError, Message
+from frazil.errors import FrazilError, Message, counted
+from frazil.flows.preview_stages import Stage
 from frazil.report import live_status, notebook_output, runs
 from frazil.report.live_status import LiveStatus
 from frazil.report.notebook_output import Grid
@@ -223,7 +224,7 @@ def test_no_digit_of_a_large_integer_or_a_decimal_is_rounded_away():
 
 def test_a_rate_is_a_number_and_no_duration():
     grid = Grid([{"mb_per_s": 23.6}])
-    assert repr(grid).split() == ["mb_per_s", "23.6"] and "mb per s" in grid._repr_html_()
+    assert repr(grid).split() == ["mb_per_s", "23.6"] and "MB per s" in grid._repr_html_()
 
 
 @pytest.mark.parametrize(
@@ -258,3 +259,13 @@ def test_numbers_of_parameters_are_written_as_they_are_set():
     rows = [{"parameter": "a", "value": value, "from": "x"} for value in texts]
     shown = notebook_output.Parameters(rows)._repr_html_()
     assert all(f">{text}<" in shown for text in texts.values()) and "3.000" not in shown
+
+
+def test_a_stage_shows_the_names_of_columns_as_the_source_has_them():
+    shown = notebook_output.stage(Stage("s", [{"order_id: int": "1", "total_s": "2"}]))._repr_html_()
+    assert "order_id: int" in shown and "total_s" in shown
+
+
+@pytest.mark.parametrize(("count", "text"), [(1, "1 file group"), (2, "2 file groups"), (0.5, "0.5 file groups")])
+def test_a_count_of_one_is_in_the_singular(count, text):
+    assert counted(count, "file_groups") == text

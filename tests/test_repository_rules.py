@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from frazil.config import settings
+from frazil.config.environment_file import RETIRED
 
 ROOT = Path(__file__).parent.parent
 FRAZIL = ROOT / "lib/frazil"
@@ -275,6 +276,14 @@ def test_only_one_module_makes_a_name_an_identifier(module):
 
 MOST_LINES, MOST_PARAMETERS = 38_856, 84
 """How large the library and its set of parameters may be: a new mechanism or parameter replaces an old one."""
+
+
+def test_nothing_of_ours_gives_a_retired_parameter():
+    """A benchmark or the demo would stop, or run with a warning, and no test runs all of them."""
+    names = "|".join(name for _, name in RETIRED)
+    given = re.compile(rf"Settings\([^)]*\)\.({names})\b|[(,]\s*({names})=")
+    places = [*ROOT.glob("tests/bench/*.py"), *ROOT.glob("tests/torture/*.py"), *ROOT.glob("lib/frazil_demo/*.py")]
+    assert [f.name for f in places if given.search(f.read_text())] == []
 
 
 def test_the_library_does_not_grow():

@@ -107,6 +107,12 @@ def many(things: Sized | int | None, word: str) -> str:
     return f"{count:,} {word}{'s' * (count != 1)}"
 
 
+def counted(count: float, name: str) -> str:
+    """Return a count after the name of its column, a plural: `1 file group`."""
+    words = name.replace("_", " ")
+    return many(count, words[:-1]) if isinstance(count, int) and words.endswith("s") else f"{count:,} {words}"
+
+
 def grouped(remarks: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     """Return each remark about a table once, in order, with its tables; without the name if the names alone differ.
 

@@ -39,6 +39,8 @@ RATE = 4.0
 """The workload's transactions per second."""
 EARLY = 20
 """Transactions while the tables are set up and loaded."""
+ROUNDS, FURTHER = 9, 60
+"""Rounds of changes while maintenance runs, and the transactions of each round after the first."""
 IDLE_S, PATIENCE_S = 12.0, 600.0
 """Seconds without a change after which ingestion ends, and the most that it may take."""
 
@@ -148,7 +150,7 @@ def _wait_until_fresh(demo: Demo, merging: Future) -> float:
         if merging.done():
             merging.result()  # raises what ended it
         time.sleep(0.5)
-    demo.say("the lake has caught up: now a minute of changes, with maintenance at the same time")
+    demo.say("the lake has caught up: now changes for a minute or more, with maintenance at the same time")
     return time.time()
 
 
@@ -196,11 +198,26 @@ def _ingest(demo: Demo, postgres: EmbeddedPostgres, simulator: DmsSimulator, tra
             demo.notebook, "02_cdc_merge", run_for_s=PATIENCE_S, trigger_s=1.0, idle_s=IDLE_S, check_source=True
         )
         began = _wait_until_fresh(demo, merging)
-        with _seen_by_pyiceberg(), changes_going_on(postgres, simulator, transactions, seed=8) as kinds:
-            maintaining = beside.submit(demo.notebook, "03_maintenance", max_small_files=3, nice=0)
+        with _seen_by_pyiceberg():
+            maintaining = beside.submit(demo.notebook, "03_maintenance", max_small_files=3)
+            kinds = _changes_until(maintaining, postgres, simulator, transactions)
         maintaining.result()
         compared = merging.result().get("compared", [])
     return {"began": began, "kinds": kinds, "compared": compared}
+
+
+def _changes_until(
+    maintaining: Future, postgres: EmbeddedPostgres, simulator: DmsSimulator, transactions: int
+) -> Counter:
+    """Run the workload's transactions, then more until maintenance has ended, at most `ROUNDS` times; return their kinds."""
+    kinds: Counter = Counter()
+    for number in range(ROUNDS):
+        with changes_going_on(postgres, simulator, transactions if not number else FURTHER, seed=8 + number) as done:
+            pass
+        kinds.update(done)
+        if maintaining.done():
+            break
+    return kinds
 
 
 def _look(demo: Demo, began: float) -> dict[str, Any] | None:

@@ -30,7 +30,7 @@ import yaml  # noqa: E402
 from bench import _pipeline  # noqa: E402
 from bench._lake import MEMORY, Changes, fill, lake, scan_s, stop_spark  # noqa: E402
 from frazil import exit_codes  # noqa: E402
-from frazil.config.settings import MaintenanceSettings, Settings  # noqa: E402
+from frazil.config.settings import Settings  # noqa: E402
 from frazil.config.spark_session import get_spark  # noqa: E402
 from frazil.flows.cdc import run as merge  # noqa: E402
 from frazil.results import raise_if_failed  # noqa: E402
@@ -224,7 +224,7 @@ def _whole_way(quick: bool) -> list[dict]:
     conditions = (
         f"{len(late):,} transactions of 10 changes, one each {_pipeline.STEP_S:g} s for {seconds} s after {warm_s} s that do not count, over {len(_pipeline.TABLES)} tables of {rows:,} rows; "
         f"simulator polls each {_pipeline.POLL_S:g} s, trigger {TRIGGER_S:g} s, lane auto, {batches} commits, {len(cared)} runs of 03_maintenance "
-        f"over all tables ({each_s:.0f} s each, nice {MaintenanceSettings().nice}); p50 {late[len(late) // 2]:.2f} s, max {late[-1]:.2f} s, the last transaction {told['late_s']:.2f} s behind its time; CPU of a core: {share}"
+        f"over all tables ({each_s:.0f} s each, in this session); p50 {late[len(late) // 2]:.2f} s, max {late[-1]:.2f} s, the last transaction {told['late_s']:.2f} s behind its time; CPU of a core: {share}"
     )
     return [
         {

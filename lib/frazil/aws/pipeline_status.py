@@ -40,16 +40,16 @@ def _execution(states: Any, execution: dict[str, Any]) -> str:
             at = [e["stateEnteredEventDetails"]["name"] for e in newest["events"] if "stateEnteredEventDetails" in e]
             return f"{line}, in {at[0]}" if at else line
         if execution["status"] != "SUCCEEDED":
-            told = states.describe_execution(executionArn=execution["executionArn"])
-            return f"{line}: {told.get('error', '')}: {told.get('cause', '')}".rstrip(": ")
+            found = states.describe_execution(executionArn=execution["executionArn"])
+            return f"{line}: {found.get('error', '')}: {found.get('cause', '')}".rstrip(": ")
     return line
 
 
 def _queue(cloud: Cloud, url: str) -> str:
     names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
     with aws_errors_explained("the queue"):
-        told = cloud.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
-    return f"queue: {many(int(told[names[0]]), 'event')} waiting, {told[names[1]]} with a job"
+        found = cloud.client("sqs").get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    return f"queue: {many(int(found[names[0]]), 'event')} waiting, {found[names[1]]} with a job"
 
 
 def _task(cloud: Cloud, deployment: Deployment) -> list[str]:

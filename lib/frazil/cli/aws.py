@@ -17,8 +17,8 @@ from frazil.report.chart_style import span
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    told = "; ".join(f"{name}: {text}" for name, (_, text) in ACTIONS.items())
-    parser.add_argument("action", choices=ACTIONS, help=told)
+    actions = "; ".join(f"{name}: {text}" for name, (_, text) in ACTIONS.items())
+    parser.add_argument("action", choices=ACTIONS, help=actions)
     parser.add_argument("--yes", action="store_true", help="up, down: do what they list without it")
 
 

@@ -57,20 +57,20 @@ def copies(notebooks: Path, folder: Path) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     noted = folder / COPIED
     known = json.loads(noted.read_text(encoding="utf-8")) if noted.exists() else {}
-    told = []
+    notices = []
     for file in sorted(notebooks.glob("0*.ipynb")):
         # Relative links hold one folder further down.
         text, copy = file.read_text(encoding="utf-8").replace("](../", "](../../"), folder / file.name
         edited = copy.exists() and _digest(copy.read_text(encoding="utf-8")) != known.get(file.name)
         if edited and known.get(file.name) != _digest(text):
             copy = copy.with_suffix(".new.ipynb")
-            told.append(f"{file.name} is newer than your copy in {folder}, which you edited: see {copy.name}")
+            notices.append(f"{file.name} is newer than your copy in {folder}, which you edited: see {copy.name}")
         if not edited or copy.suffixes[0] == ".new":
             copy.write_text(text, encoding="utf-8")
         known[file.name] = _digest(text)
     noted.write_text(json.dumps(known, indent=1), encoding="utf-8")
     _write_start_page(folder / PAGE)
-    return told
+    return notices
 
 
 def _digest(text: str) -> str:

@@ -67,10 +67,10 @@ def _wait(context: SparkContext, say: Callable[[str], None]) -> int:
     With dynamic allocation, only time with a waiting job counts: Spark requests no executor before.
     """
     dynamic = context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"
-    waited, told = 0.0, False
+    waited, said = 0.0, False
     while not (count := executor_count(context)):
-        if waited >= PATIENCE_S and not told:
-            told, host = True, context.getConf().get("spark.driver.host", "")
+        if waited >= PATIENCE_S and not said:
+            said, host = True, context.getConf().get("spark.driver.host", "")
             say(
                 f"no executor has registered for {PATIENCE_S:.0f} s: either the cluster has no free cores and memory, or its "
                 f"machines cannot reach this driver at {host}; cure: set spark.driver.host in spark_options"

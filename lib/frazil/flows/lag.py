@@ -78,7 +78,7 @@ def fresh_now(book: Workbook, a: Analysis) -> list[dict[str, Any]]:
         return {
             "state": "paused" if base.paused else "late" if count else "fresh", "pending": count,
             "waiting_s": waiting if count or book.stream else None,
-            "newest_change_s_ago": ago(spec.source, "newest_ms"), "last_commit_s_ago": ago(spec.source, "committed_ms"),
+            "newest_change_ago_s": ago(spec.source, "newest_ms"), "last_commit_ago_s": ago(spec.source, "committed_ms"),
         }  # fmt: skip
 
     return [{"state": r.pop("action", "fresh"), **r} for r in book.row_per_table(look)]

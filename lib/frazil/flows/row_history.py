@@ -110,7 +110,7 @@ def changed_values(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def told(table: str, key: list[str], events: list[dict[str, Any]]) -> str:
+def caption(table: str, key: list[str], events: list[dict[str, Any]]) -> str:
     """Say how many versions a key has, or that it is in no kept snapshot."""
     of = f"key {', '.join(map(str, key))} of {table}"
     if not key:

@@ -35,7 +35,7 @@ from frazil.dms.pending_changes import require_applicable
 from frazil.dms.position import require_same_kind
 from frazil.dms.storage import endpoint_url, is_s3
 from frazil.dms.stream_source import StreamError
-from frazil.errors import FrazilError, SafeFormatter, many, nearest, safe
+from frazil.errors import FrazilError, SafeFormatter, counted, many, nearest, safe
 from frazil.flows.interrupts import StoppedError, stop_requests
 from frazil.lake import commit_retry, jvm
 from frazil.lake.clocks import require_right_clock
@@ -464,7 +464,7 @@ class Workbook:
                 return TableResult(spec.source, "stopped", "interrupted before its turn")
             result = self.attempt(spec, work)
             if result.status != "unchanged" and not quiet:
-                counts = [f"{v:,} {k.replace('_', ' ')}" for k, v in result.counts.items() if v]
+                counts = [counted(value, name) for name, value in result.counts.items() if value]
                 self.progress(", ".join([f"{spec.source}: {result.status}", *counts, f"{result.seconds:.1f} s"]))
             return result
 

@@ -38,7 +38,7 @@ def fresh_now(rows: list[dict[str, Any]]) -> str:
             f"{span(worst['waiting_s'] or 0)}.{unknown}"
         )
     text = f"Fresh: no change waits for any of {len(known)} tables."
-    if quiet := [r["newest_change_s_ago"] for r in known if r["newest_change_s_ago"] is not None]:
+    if quiet := [r["newest_change_ago_s"] for r in known if r["newest_change_ago_s"] is not None]:
         text += (
             f" The newest one in the lake was committed at the source {span(min(quiet))} ago: an idle source, not lag."
         )

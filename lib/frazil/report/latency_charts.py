@@ -81,7 +81,7 @@ def heat(a: Analysis) -> Figure | None:
     clock(axes)
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, fontsize=9, frameon=False, borderaxespad=0.2)
     bar = figure.colorbar(mesh, ax=axes, pad=0.03, aspect=25, format=lambda x, _: f"{x:.0%}")
-    bar.set_label(f"share of each {span(a.width_s)}'s changes")
+    bar.set_label(f"share of the changes of each {span(a.width_s)}")
     bar.outline.set_visible(False)
     return figure
 
@@ -287,7 +287,9 @@ def advice(found: Advice) -> Figure | None:
     axes.step(*_costs_and_p95(front), where="post", color=COLOURS[2], linewidth=1.8, label="Pareto front")
     steps = found.steps
     for r in steps[:: max(1, len(steps) // 6)]:
-        text = f"a file each {r['max_batch_interval_s']:g} s, a run each {r['trigger_s']:g} s, worker × {r['worker']:g}"
+        text = (
+            f"a file every {r['max_batch_interval_s']:g} s, a run every {r['trigger_s']:g} s, worker × {r['worker']:g}"
+        )
         look = {"ha": "right", "va": "top", "fontsize": 7.5, "color": "#2f6b43"}
         label(axes, text, (r["usd_a_day"], r["p95_s"]), (-6, -5), **look)
     now, point = found.rows[0], {"color": RED, "linestyle": ""}

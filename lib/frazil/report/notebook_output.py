@@ -25,6 +25,8 @@ RECORD = "application/vnd.frazil.result+json"
 GOOD, STILL, CARE, BAD = "good", "still", "care", "bad"
 RATE = "_per_s"
 """Ends the name of a column of rates, whose cells are numbers."""
+UNITS = {"mb": "MB", "kb": "kB", "usd": "USD"}
+"""How headings write the units that names of columns hold."""
 IDLE = ("nothing", "nothing new", "loaded", "empty", "healthy")
 _COLOURS = {GOOD: "#2e7d4f", STILL: "#777777", CARE: "#b26a00", BAD: "#b3261e"}
 _MOST_SINGLE, _MOST_BYTES = 3.4e38, 16
@@ -72,7 +74,7 @@ class Grid:
 
     def title(self, column: str) -> str:
         """Return the heading of a column in HTML: its name in words."""
-        return self.name(column).replace("_", " ")
+        return " ".join(UNITS.get(word, word) for word in self.name(column).split("_"))
 
     def _column(self, name: str) -> list[str]:
         """Return the texts of a column, its numbers with the same decimals."""
@@ -132,6 +134,12 @@ class Rows(Grid):
 
     def _column(self, name: str) -> list[str]:
         return [_value(row[name]) if name in row else "" for row in self.rows]
+
+
+class StageRows(Grid):
+    """Rows of a stage: figures as in any table, and the names of columns as the source has them."""
+
+    name = title = Rows.name
 
 
 def _value(value: Any) -> str:
@@ -340,7 +348,7 @@ def sentence(text: str, rows: Sequence[dict[str, Any]] | Grid = (), *columns: st
 def stage(found: Stage) -> Summary:
     """Show one stage of a batch, a load or maintenance: its sentence, and rows of which the bad ones are marked."""
     levels = [BAD if "bad row" in row else STILL for row in found.rows]
-    return Summary(CARE if found.failed else STILL, found.sentence, found.rows, (), levels)
+    return Summary(CARE if found.failed else STILL, found.sentence, StageRows(found.rows), levels=levels)
 
 
 def as_of(found: AsOf) -> Summary:

@@ -259,4 +259,4 @@ class Advice:
             ("worker half as large (a model)", replace(s, speed=0.5)),
         ):
             rows.append(self._row(other, self.model, label))
-        return rows + [{**r, "label": "on the front"} for r in self.steps if not r["label"]]
+        return rows + [{**r, "label": "on the Pareto front"} for r in self.steps if not r["label"]]

@@ -122,7 +122,7 @@ def _requests(model: Model, s: LatencySettings, aim: Aim, setting: Setting, cycl
     return sum(number * s.price(name) for name, number in thousands.items()) / 1000
 
 
-def told(rows: list[dict[str, Any]], s: LatencySettings) -> str:
+def caption(rows: list[dict[str, Any]], s: LatencySettings) -> str:
     """Describe the cheapest and the quickest row, and the date of the prices."""
     known = [r for r in rows if r["p95_s"] is not None]
     if not known:
