@@ -12,7 +12,7 @@ import yaml
 from frazil.config.settings import CdcMergeSettings, FullLoadSettings, SetupSettings
 from frazil.config.spec import parse_spec
 from frazil.core.changes import Changes
-from frazil.core.messages import MessageNames, _texts, type_columns
+from frazil.core.messages import MessageNames, _texts, type_messages
 from frazil.dms.endpoint import Endpoint, SourceTable, read_endpoint
 from frazil.dms.listing import list_table
 from frazil.dms.mappings import Mappings, read_mappings
@@ -81,7 +81,7 @@ def spec_of(source: str, *columns: str, key="id", target: str = "", utc: tuple =
     return {"source": source, "target": target or source, "key": keys, "columns": entries}
 
 
-def type_messages(messages, numbers, spec, names: MessageNames, partitions: int = 1) -> Changes:
+def type_parsed(messages, numbers, spec, names: MessageNames, partitions: int = 1) -> Changes:
     """Return the changes in messages of one table that were parsed one by one, as columns of all their names."""
     columns = {n: _texts([getattr(m, n) for m in messages]) for n in ("operation", "built", "committed", "spread")}
     columns |= {"number": pa.array(numbers), "fault": _texts([m.fault or None for m in messages])}
@@ -90,7 +90,7 @@ def type_messages(messages, numbers, spec, names: MessageNames, partitions: int 
     data, old = {*old, *names.old_columns.values(), *former, *names.origin}, {*old, *former}
     columns |= {f"data.{n}": _texts([m.data.get(n) for m in messages]) for n in data}
     columns |= {f"old.{n}": _texts([m.old.get(n) for m in messages]) for n in old}
-    return type_columns(pa.table(columns), spec, names, partitions)
+    return type_messages(pa.table(columns), spec, names, partitions)
 
 
 WITH_BEFORE_IMAGE_AND_SEQUENCE = {

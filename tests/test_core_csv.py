@@ -9,13 +9,13 @@ import pytest
 
 from frazil.config.spec import parse_spec
 from frazil.core.bad_rows import COMMIT_TIME, FIELDS, KEY, OP, wrong_width
-from frazil.core.changes import type_records
+from frazil.core.changes import type_csv
 from frazil.core.csv import Dialect, RowBordersError, WrongWidth, read_records, rows_by_table
-from frazil.core.field_meaning import FieldRules
+from frazil.core.field_meaning import ReadRules
 from frazil.core.rows_of_table import table_named
 from helpers import pieces, spec_of
 
-PLAIN, ANY = Dialect(), FieldRules()
+PLAIN, ANY = Dialect(), ReadRules()
 
 
 def read(raw: bytes, width: int, dialect: Dialect = PLAIN, block: int = 1 << 20) -> list[tuple[int, list]]:
@@ -101,7 +101,7 @@ def test_a_row_that_names_no_table_reaches_each_table_of_its_file():
 
 
 def test_a_line_of_another_length_that_names_no_table_is_known_as_such():
-    roles, rules = ("op", "table", "schema", "after:id"), FieldRules(null="NULL", table=("public", "t"))
+    roles, rules = ("op", "table", "schema", "after:id"), ReadRules(null="NULL", table=("public", "t"))
     lines = {"I,NULL,NULL,1,2": None, "I,t,NULL,1,2": None, "I,,public": None, "I,t,public": ("public", "t")}
     assert {line: table_named(line, roles, Dialect(null="NULL"), rules) for line in lines} == lines
 
@@ -118,7 +118,7 @@ def test_a_tables_name_may_have_characters_that_the_standard_form_replaces():
 
 def typed(text: str, spec, roles, rules=ANY):
     (records,) = read_records([text.encode()], len(roles), Dialect(), "a.csv")
-    return type_records(records.fields, records.numbers, roles, spec, rules)
+    return type_csv(records.fields, records.numbers, roles, spec, rules)
 
 
 T = parse_spec(spec_of("public.t", "id INT4", "v WSTRING(9)", "n NUMERIC(9,2)"))
@@ -153,19 +153,19 @@ def test_a_bad_row_is_named_with_its_first_fault():
      ("NULL", "I,,1,,,", "", None), ("NULL", 'I,,1,"NULL",NULL,', None, None), ("NULL", "I,,1,null,1,", "null", 1)],
 )  # fmt: skip
 def test_null_and_empty_are_told_apart(null, line, v, n):
-    changes = typed(line + "\n", T, ROW, FieldRules(null))
+    changes = typed(line + "\n", T, ROW, ReadRules(null))
     assert not changes.bad
     assert (changes.rows["new_1"][0].as_py(), changes.rows["new_2"][0].as_py()) == (v, n)
 
 
 def test_a_column_that_the_log_did_not_carry_is_absent_and_not_null():
-    changes = typed("U,,1,?,2,\nU,,2,,2,\n", T, ROW, FieldRules("", "?"))
+    changes = typed("U,,1,?,2,\nU,,2,,2,\n", T, ROW, ReadRules("", "?"))
     assert changes.rows["absent_1"].to_pylist() == [True, False]
     assert changes.rows["new_1"].to_pylist() == [None, None] and not changes.bad
 
 
 def test_operations_go_by_their_own_texts():
-    changes = typed("INSERT,,1,a,1,\nD,,2,a,1,\n", T, ROW, FieldRules(operations={"INSERT": "I", "DEL": "D"}))
+    changes = typed("INSERT,,1,a,1,\nD,,2,a,1,\n", T, ROW, ReadRules(operations={"INSERT": "I", "DEL": "D"}))
     assert changes.rows["op"].to_pylist() == ["I", "D"]
 
 
@@ -183,9 +183,9 @@ def test_rows_of_tables_that_share_a_file_are_told_apart_by_their_origin():
     fields = pa.RecordBatch.from_arrays(
         [["1", "2", "3", "4"], ["a", "b", "c", None], ["one", "two", None, "one"]], ["0", "1", "2"]
     )
-    rules = FieldRules(origin={"src": "one"})
+    rules = ReadRules(origin={"src": "one"})
     for role, kept in (("origin:src", None), ("origin after:src", "one")):
-        found = type_records(fields, np.arange(4), ("after:id", "after:v", role), spec, rules)
+        found = type_csv(fields, np.arange(4), ("after:id", "after:v", role), spec, rules)
         assert found.rows["new_0"].to_pylist() == [1, 4] and found.rows["new_2"].to_pylist() == [kept] * 2
         assert [(b.number, "names no table" in b.reason) for b in found.bad] == [(2, True)]
 
@@ -193,7 +193,7 @@ def test_rows_of_tables_that_share_a_file_are_told_apart_by_their_origin():
 def test_a_sequence_that_the_lake_has_too_is_read_as_both():
     spec = parse_spec(spec_of("public.t", "id INT8", "s WSTRING(40)"))
     fields = pa.RecordBatch.from_arrays([["1"], ["7"]], ["0", "1"])
-    found = type_records(fields, np.arange(1), ("after:id", "seq:s"), spec, FieldRules())
+    found = type_csv(fields, np.arange(1), ("after:id", "seq:s"), spec, ReadRules())
     assert found.rows["new_1"].to_pylist() == found.rows["change_seq"].to_pylist() == ["7"]
 
 

@@ -19,10 +19,10 @@ from frazil.core.messages import (
     parse_message,
     parse_unusual,
     seconds_of,
-    type_columns,
+    type_messages,
     with_bytes,
 )
-from helpers import spec_of, type_messages
+from helpers import spec_of, type_parsed
 
 SPEC = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(99)", "n NUMERIC(38,10)", "at DATETIME", "w REAL8"))
 NAMES = MessageNames({n: n for n in SPEC.names}, {"id": "BI_id"}, {"v": ["old_v"]})
@@ -39,7 +39,7 @@ def message(
 
 
 def typed(*texts, partitions=1):
-    return type_messages([parse_message(t) for t in texts], np.arange(100, 100 + len(texts)), SPEC, NAMES, partitions)
+    return type_parsed([parse_message(t) for t in texts], np.arange(100, 100 + len(texts)), SPEC, NAMES, partitions)
 
 
 def test_a_message_says_which_table_it_is_of():
@@ -79,7 +79,7 @@ def test_a_time_that_is_kept_as_text_has_the_form_of_files():
     told = spec_of("public.t", "id INT8", "v WSTRING(99)", "n NUMERIC(38,10)", "at DATETIME", "w REAL8")
     told["columns"][3]["lake"] = "string"
     texts = [message(id=1, at=at) for at in ("2022-09-01T18:21:36.9152411Z", "2022-09-01T18:21:36", "TZ", "Z")]
-    changes = type_messages([parse_message(t) for t in texts], np.arange(4), parse_spec(told), NAMES)
+    changes = type_parsed([parse_message(t) for t in texts], np.arange(4), parse_spec(told), NAMES)
     assert changes.rows["new_3"].to_pylist() == ["2022-09-01 18:21:36.9152411", "2022-09-01T18:21:36", " ", ""]
 
 
@@ -167,7 +167,7 @@ def test_messages_of_another_table_of_this_name_are_left_out_and_those_that_tell
         message(id=4, src="mine", n="x"),
         "no JSON",
     ]
-    changes = type_messages([parse_message(t) for t in texts], np.arange(5), SPEC, names)
+    changes = type_parsed([parse_message(t) for t in texts], np.arange(5), SPEC, names)
     assert changes.rows["new_0"].to_pylist() == [1]
     assert [(b.number, b.reason) for b in changes.bad][::2] == [
         (2, "no value in src, which names its table"), (4, "not JSON as DMS writes it")
@@ -179,14 +179,14 @@ def test_a_column_that_a_rule_adds_has_its_new_value_in_an_old_row():
     spec = parse_spec(spec_of("public.t", "id INT8", "src WSTRING(9)", key=("id", "src")))
     names = MessageNames({n: n for n in spec.names}, added=frozenset({"src"}))
     texts = [message("update", {"id": 7}, id=8, src="a"), message("update", id=8, src="a"), message(id=9, src="a")]
-    changes = type_messages([parse_message(t) for t in texts], np.arange(3), spec, names)
+    changes = type_parsed([parse_message(t) for t in texts], np.arange(3), spec, names)
     assert not changes.bad and changes.rows["old_1"].to_pylist() == ["a", None, None]
 
 
 def test_names_that_differ_in_upper_and_lower_case_only_are_other_names():
     spec = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(9)", "other WSTRING(9)"))
     names = MessageNames({"id": "id", "v": "v", "other": "V"})
-    changes = type_messages([parse_message(message(id=1, v="a", V="b"))], np.arange(1), spec, names)
+    changes = type_parsed([parse_message(message(id=1, v="a", V="b"))], np.arange(1), spec, names)
     assert [changes.rows[f"new_{i}"][0].as_py() for i in range(3)] == [1, "a", "b"]
 
 
@@ -263,8 +263,8 @@ def test_many_messages_as_columns_mean_what_each_means_alone(partitions):
             assert {getattr(alone[i], name) for i in places} == {getattr(key, name)}, key
         assert {(alone[i].fault or None, tuple(alone[i].data), tuple(alone[i].old)) for i in places} == {key[5:]}
         columns = columns_of(key, rows, pa.array(places))
-        one_by_one = type_messages([alone[i] for i in places], np.array(places), SPEC, NAMES, partitions)
-        assert _outcome(type_columns(columns, SPEC, NAMES, partitions)) == _outcome(one_by_one), key
+        one_by_one = type_parsed([alone[i] for i in places], np.array(places), SPEC, NAMES, partitions)
+        assert _outcome(type_messages(columns, SPEC, NAMES, partitions)) == _outcome(one_by_one), key
     assert [parse_message(v).fault for v in values] == [m.fault for m in alone]
     assert len(found) > 100 and sum(not m.fault for m in alone) > 250
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from frazil.config.spec import parse_spec
-from frazil.core.changes import change_rows, type_columns
-from frazil.core.field_meaning import FieldRules
+from frazil.core.changes import change_rows, type_parquet
+from frazil.core.field_meaning import ReadRules
 from helpers import spec_of
 from test_declared_values import BAD, DECLARED, IN_LAKE
 
@@ -55,7 +55,7 @@ OUTSIDE = pa.array([-(8 * 10**10), 10**12, 0, None], pa.int64()).cast(pa.timesta
 def test_values_of_parquet_become_what_is_declared(kind, values, replace, wanted):
     columns = pa.RecordBatch.from_arrays([pa.array(range(len(values))), values], ["id", "x"])
     for declared, bad in ((None, True), (replace, False)):
-        found = type_columns(columns, 1, ("after:id", "after:x"), spec("x", kind, declared), FieldRules())
+        found = type_parquet(columns, 1, ("after:id", "after:x"), spec("x", kind, declared), ReadRules())
         assert bool(found.bad) == bad, found.bad
         assert not bad or "out of range" not in found.bad[0].reason
     assert found.rows["new_1"].to_pylist() == wanted

@@ -69,14 +69,16 @@ def test_a_history_shows_each_changed_value_old_and_new(book):
     assert [(c["operation"], c["column"], c.get("before"), c.get("after")) for c in changed] == [
         ("update", "v", "a2", "a4"), ("update", "v", "a", "a2"), ("load", "(whole row)", None, None),
     ]  # fmt: skip
-    assert row_history.told("public.t", ["1"], events).startswith("Key 1 of public.t: 3 events, the newest committed ")
+    assert row_history.caption("public.t", ["1"], events).startswith(
+        "Key 1 of public.t: 3 events, the newest committed "
+    )
     gone = row_history.key_history(book, "public.t", ["3"])
     assert row_history.changed_values(gone)[0]["operation"] == "delete"
-    assert row_history.told("public.t", ["3"], gone).endswith("It is deleted now.")
+    assert row_history.caption("public.t", ["3"], gone).endswith("It is deleted now.")
 
 
 def test_a_key_that_is_not_there_is_called_so(book):
-    assert row_history.told("public.t", ["99"], []).startswith("No kept snapshot has key 99 of public.t.")
+    assert row_history.caption("public.t", ["99"], []).startswith("No kept snapshot has key 99 of public.t.")
 
 
 def test_the_recent_state_is_that_of_the_last_load_or_of_a_day_ago(book):

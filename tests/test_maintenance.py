@@ -28,7 +28,7 @@ from frazil.lake import (
     state_tags,
 )
 from frazil.lake.data_file_writer import DataFileWriter
-from frazil.lake.maintenance_plan import health
+from frazil.lake.maintenance_plan import measure
 from frazil.lake.snapshot_log import KeptSnapshot, KeptSnapshots, read_kept_snapshots
 from frazil.lake.state_tags import states_to_tag
 from helpers import FILE1, FILE2, FILE3, D, I, U
@@ -464,7 +464,7 @@ def test_a_dry_run_and_a_managed_table_change_nothing(world, monkeypatch):
 def test_a_plan_says_what_why_and_at_what_cost_and_orphans_are_three_days_old(world):
     world.table("t").load("t", (1, "a")).loaded()
     world.changes("t", U(1, "b")).merged()
-    h = health(world.spark, world.name("t"), MaintenanceSettings(max_small_files=1))
+    h = measure(world.spark, world.name("t"), MaintenanceSettings(max_small_files=1))
     assert (h.rows, h.data_files, h.small_share, h.delete_files) == (1, 2, 1.0, 1)
     assert h.commit_p95_s > 0
     (action,) = maintenance_plan.plan(h, MaintenanceSettings(max_small_files=1))

@@ -240,7 +240,7 @@ def test_messages_of_a_later_read_come_later_whatever_their_places_look_like(spa
     reading = PartReading(
         spec, MessageNames({"id": "id", "v": "v"}), Part(("public", "t"), {"s/0": 2}, loads=True), {"s/0": 0}
     )
-    found = message_batch.collapse_part(blocks, reading, count, Wanted(in_driver=False))
+    found = message_batch.collapse_part(blocks, reading, count, Wanted(rows_in_driver=False))
     rows = found.frame if found.frame is not None else frame_of(spark, found.rows, spec)
     assert [tuple(r) for r in rows.select("after.*").collect()] == [(1, "6")] and found.counts_and_delays[
         "changes"

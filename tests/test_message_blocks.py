@@ -21,7 +21,7 @@ from frazil.engine.large_batch import collapsed_rows, counted_blocks, ordering
 from frazil.engine.message_blocks import Part, PartReading
 from frazil.engine.row_form import RowForm
 from frazil.flows.stream_read import Group, groups_of_facts
-from helpers import spec_of, type_messages
+from helpers import spec_of, type_parsed
 
 COLUMNS = ("id INT8", "n INT4", "price NUMERIC(12,2)", "flag BOOLEAN", "at DATETIME", "v NCLOB")
 SPEC = parse_spec(spec_of("public.t", *COLUMNS))
@@ -121,7 +121,7 @@ def collapse_messages(messages, reading, wanted):
     in_order = sorted(messages, key=lambda m: (reading.order[m.partition], m.place))
     orders = np.array([reading.order[m.partition] for m in in_order], "int32")
     parsed, numbers = [m.message for m in in_order], np.arange(len(in_order))
-    changes = type_messages(parsed, numbers, reading.spec, reading.names, reading.spread_over)
+    changes = type_parsed(parsed, numbers, reading.spec, reading.names, reading.spread_over)
     good, tally = changes.rows["number"].to_numpy(), Tally(wanted.most_bad)
     tally.add(0, Changes(changes.rows), seconds_of(pa.array([parsed[n].built for n in good], pa.string())))
     bad = [replace(row, place=str(in_order[row.number].place)) for row in changes.bad]

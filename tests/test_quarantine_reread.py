@@ -9,9 +9,9 @@ import pytest
 
 from frazil.config.spec import parse_spec
 from frazil.core.bad_rows import with_lines, with_values
-from frazil.core.changes import type_columns, type_records
+from frazil.core.changes import type_csv, type_parquet
 from frazil.core.csv import Dialect, records_of_lines
-from frazil.core.field_meaning import FieldRules
+from frazil.core.field_meaning import ReadRules
 from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.listing import DmsObject
 from frazil.dms.mappings import Mappings
@@ -84,8 +84,8 @@ def test_what_the_quarantine_keeps_of_a_line_reads_as_the_line_did(dialect):
     lines = [["I", TIME, str(i), "x", text] for i, text in enumerate(texts)]
     fields = pa.RecordBatch.from_arrays([pa.array(c, pa.string()) for c in zip(*lines, strict=True)], list("01234"))
     roles = ("op", "ts", "after:id", "after:n", "after:note")
-    bad = type_records(fields, pa.array(range(len(texts))).to_numpy(), roles, spec, FieldRules()).bad
-    kept = with_lines(bad, fields, roles, spec, (FieldRules(), dialect))
+    bad = type_csv(fields, pa.array(range(len(texts))).to_numpy(), roles, spec, ReadRules()).bad
+    kept = with_lines(bad, fields, roles, spec, (ReadRules(), dialect))
     found = rows_of([record(row.kept.raw, layout=roles) for row in kept], spec, endpoint)
     assert [row["reason"] for row in found] == [row.reason for row in bad]
     wide = spec_with("id INT8", "n WSTRING(9)", "note NCLOB")
@@ -113,8 +113,8 @@ def test_rows_of_parquet_come_back_from_their_texts():
     }  # fmt: skip
     batch = pa.RecordBatch.from_pydict(columns)
     old = spec_with(*COLUMNS)
-    bad = type_columns(batch, 1, roles, old, FieldRules()).bad
-    kept = with_values(bad, batch, roles, old, FieldRules())
+    bad = type_parquet(batch, 1, roles, old, ReadRules()).bad
+    kept = with_values(bad, batch, roles, old, ReadRules())
     found = rows_of([record(row.kept.raw, "parquet", roles) for row in kept])
     micros = int(at.replace(tzinfo=UTC).timestamp() * 1e6)
     assert [values(row) for row in found] == [

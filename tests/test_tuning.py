@@ -90,7 +90,7 @@ def test_a_worker_that_does_not_keep_up_has_no_figures():
     rows = tuning_table.tuning_table(Found(drowning), Window(0))
     small = [r for r in rows if r["worker"] == "1 vCPU"]
     assert all(r["p95_s"] is None and r["usd_a_day"] is None for r in small)
-    assert "would not keep up" in tuning_table.told(rows, S) or "no worker keeps up" in tuning_table.told(rows, S)
+    assert "would not keep up" in tuning_table.caption(rows, S) or "no worker keeps up" in tuning_table.caption(rows, S)
 
 
 @pytest.mark.parametrize("share", [0.9, 0.99, 1.01, 1.05])
@@ -118,7 +118,7 @@ def test_the_active_share_counts_slices_with_commits():
 
 def test_the_line_below_names_the_cheapest_the_quickest_and_the_date_of_the_prices():
     rows = tuning_table.tuning_table(Found(fitted()), Window(0))
-    told = tuning_table.told(rows, S)
+    told = tuning_table.caption(rows, S)
     assert told.startswith("Cheapest: cheapest on 1 vCPU") and "Quickest: seconds on 8 vCPU" in told
     assert "prices of 2025-11, us-east-1" in told
-    assert "There is no table" in tuning_table.told([], S)
+    assert "There is no table" in tuning_table.caption([], S)

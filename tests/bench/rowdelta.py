@@ -83,7 +83,7 @@ def run(quick: bool = False) -> list[dict]:
             book = world.book(lane="rowdelta", tables=[f"public.{name}"])
             timed[name] = _lane(book, world, name, changes, warm_up + repeats)
             print(f"  {name}: {count:,} rows, {time.perf_counter() - began:.0f} s with the index's start", flush=True)
-        index = book.lanes.open[world.name("large")].rows.index
+        index = book.lanes.open[world.name("large")].locator.index
         bytes_per_row = index.bytes / index.count()
         merged = _lane(world.book(lane="merge", tables=["public.large"]), world, "large", changes, 2 if quick else 4)[
             1:

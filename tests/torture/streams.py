@@ -23,8 +23,8 @@ import pyarrow as pa  # noqa: E402
 from frazil.config.spec import parse_spec  # noqa: E402
 from frazil.core.changes import Changes  # noqa: E402
 from frazil.core.latest_per_key import latest_per_key  # noqa: E402
-from frazil.core.messages import Message, MessageNames, columns_of, gather, parse_message, type_columns  # noqa: E402
-from helpers import spec_of, type_messages  # noqa: E402
+from frazil.core.messages import Message, MessageNames, columns_of, gather, parse_message, type_messages  # noqa: E402
+from helpers import spec_of, type_parsed  # noqa: E402
 from mutated_files import BAD, FIELDS, KEY, OP, TIME, Bad, value_of  # noqa: E402
 
 COLUMNS = ["id INT8", "n INT4", "price NUMERIC(12,2)", "w REAL8", "d DATE", "at DATETIME", "flag BOOLEAN", "raw BYTES(9)",
@@ -200,7 +200,7 @@ def run(count: int, seed: int = 1) -> dict[str, int]:
             sent.insert(r.randrange(max(0, len(sent) - 20), len(sent)), r.choice(sent[-20:]))
     messages = [parse_message(raw, "before-image") for raw in sent]
     mine = [n for n, m in enumerate(messages) if _is_change(m.kind, m.operation, m.schema, m.table)]
-    changes = type_messages([messages[n] for n in mine], np.array(mine), SPEC, IN_MESSAGES)
+    changes = type_parsed([messages[n] for n in mine], np.array(mine), SPEC, IN_MESSAGES)
     found = _rows(changes)
     assert sorted(found) == mine, f"seed {seed}: the core lost a message"
     _check_columns(sent, found, seed)
@@ -230,7 +230,7 @@ def _check_columns(sent: list[bytes], found: dict[int, tuple | Bad], seed: int) 
     for key, rows in gather(sent, "before-image").items():
         if _is_change(*key[:4]):
             columns = columns_of(key, rows, pa.array([row[0] for row in rows]))
-            together |= _rows(type_columns(columns, SPEC, IN_MESSAGES))
+            together |= _rows(type_messages(columns, SPEC, IN_MESSAGES))
     assert repr(sorted(together.items())) == repr(sorted(found.items())), f"seed {seed}: many messages differ from few"
 
 

@@ -11,7 +11,7 @@ from frazil.config.columns import TEXTS, Column
 from frazil.config.lake_types import value_type
 from frazil.config.spec import TableSpec
 from frazil.core.csv import Dialect, WrongWidth, line_of
-from frazil.core.field_meaning import FieldRules, texts_by_role, values_by_role
+from frazil.core.field_meaning import ReadRules, texts_by_role, values_by_role
 from frazil.core.parquet_types import as_texts, kind_of
 from frazil.core.replaced_values import FFFD, times_as_texts
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FIELDS, OP, KEY, COMMIT_TIME, WHOLE = "<fields>", "<op>", "<key>", "<timestamp>", "<whole>"
-"""Faults of a row that do not concern the value of one column."""
+"""Faults of a row that do not concern the value of one column; the quarantine stores them without `<>`."""
 OPERATIONS = ("I", "U", "D")
 SHOWN = 3
 """Number of bad rows that an error shows."""
@@ -258,7 +258,7 @@ def with_lines(
     fields: pa.RecordBatch,
     roles: Sequence[str],
     spec: TableSpec,
-    form: tuple[FieldRules, Dialect],
+    form: tuple[ReadRules, Dialect],
 ) -> list[BadRow]:
     """Return bad rows of CSV with what the quarantine keeps of them; `fields` has their fields, one row for each.
 
@@ -271,7 +271,7 @@ def with_lines(
 
 
 def with_values(
-    bad: Sequence[BadRow], values: pa.RecordBatch, roles: Sequence[str], spec: TableSpec, rules: FieldRules
+    bad: Sequence[BadRow], values: pa.RecordBatch, roles: Sequence[str], spec: TableSpec, rules: ReadRules
 ) -> list[BadRow]:
     """Return bad rows of Parquet with what the quarantine keeps of them; `values` has one row for each."""
     columns = {c.name: c for c in (*spec.file_columns, *spec.columns)}

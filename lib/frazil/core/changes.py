@@ -25,7 +25,7 @@ from frazil.config.columns import Column
 from frazil.config.spec import TableSpec
 from frazil.core import bad_rows
 from frazil.core.bad_rows import COMMIT_TIME, BadRow, Fault
-from frazil.core.field_meaning import FieldRules, absent_columns, texts_by_role, values_by_role
+from frazil.core.field_meaning import ReadRules, absent_columns, texts_by_role, values_by_role
 from frazil.core.field_roles import fields_by_role
 from frazil.core.parquet_types import type_values
 from frazil.core.replaced_values import as_texts_where_lacking, replaced_texts
@@ -49,8 +49,8 @@ class Changes:
     bad: tuple[BadRow, ...] = ()
 
 
-def type_records(
-    fields: pa.RecordBatch, numbers: np.ndarray, roles: Sequence[str], spec: TableSpec, rules: FieldRules
+def type_csv(
+    fields: pa.RecordBatch, numbers: np.ndarray, roles: Sequence[str], spec: TableSpec, rules: ReadRules
 ) -> Changes:
     """Return the changes in records of CSV; `roles` has the role of each field.
 
@@ -61,8 +61,8 @@ def type_records(
     return change_rows(texts, numbers, spec, absent_columns(at, spec, rules), rows_of_table(at, rules))
 
 
-def type_columns(
-    columns: pa.RecordBatch, first: int, roles: Sequence[str], spec: TableSpec, rules: FieldRules
+def type_parquet(
+    columns: pa.RecordBatch, first: int, roles: Sequence[str], spec: TableSpec, rules: ReadRules
 ) -> Changes:
     """Return the changes in rows of Parquet; `first` is the first row's number in its file."""
     import numpy as np
@@ -98,7 +98,8 @@ def change_rows(
 ) -> Changes:
     """Return changes from the texts, or the typed values, of each role.
 
-    `absent`: which rows lack a column. `which`: the rows that are the table's; None: all.
+    `absent`: which rows lack a column. `which`: the rows that are the table's; None: all. The first of several faults
+    of a row is its reason, in the order in which they are checked here.
     """
     import numpy as np
     import pyarrow as pa
@@ -107,7 +108,7 @@ def change_rows(
     op = texts["op"] if "op" in texts else pa.repeat(pa.scalar("I"), len(numbers))
     which = which or RowMasks(np.ones(len(numbers), bool), np.zeros(len(numbers), bool))
     commit_ts, time_fault = _typed(COMMIT_TS, texts.get("ts", nothing))
-    faults = [  # of a row with several faults the first one counts
+    faults = [
         bad_rows.fault_of_unknown_table(which.unknown),
         bad_rows.fault_of_operation(op),
         bad_rows.fault_of_missing_key(texts, spec, nothing),

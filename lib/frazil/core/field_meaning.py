@@ -22,8 +22,8 @@ HAVE_EMPTY = TEXTS | {"BYTES", "BLOB"}
 
 
 @dataclass(frozen=True)
-class FieldRules:
-    """What a field of CSV means: CsvNullValue, CsvNoSupValue, and the texts of the operation column."""
+class ReadRules:
+    """What settings and the table say about reading its rows; `engine.read_files.read_rules` sets it for a batch."""
 
     null: str = ""
     not_carried: str | None = None
@@ -37,14 +37,14 @@ class FieldRules:
 
 
 def texts_by_role(
-    fields: pa.RecordBatch, roles: Sequence[str], spec: TableSpec, rules: FieldRules
+    fields: pa.RecordBatch, roles: Sequence[str], spec: TableSpec, rules: ReadRules
 ) -> dict[str, pa.Array]:
     """Return what the fields of CSV mean, by role: texts, and nulls."""
     at = fields_by_role(roles, fields.columns)
     return {role: meaning_of_texts(role, text, spec, rules) for role, text in at.items() if _is_read(role)}
 
 
-def values_by_role(columns: pa.RecordBatch, roles: Sequence[str], rules: FieldRules) -> dict[str, pa.Array]:
+def values_by_role(columns: pa.RecordBatch, roles: Sequence[str], rules: ReadRules) -> dict[str, pa.Array]:
     """Return the columns of Parquet by role; operation, time and sequence as CSV has them."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -61,7 +61,7 @@ def values_by_role(columns: pa.RecordBatch, roles: Sequence[str], rules: FieldRu
     return values
 
 
-def meaning_of_texts(role: str, text: pa.Array, spec: TableSpec, rules: FieldRules) -> pa.Array:
+def meaning_of_texts(role: str, text: pa.Array, spec: TableSpec, rules: ReadRules) -> pa.Array:
     """Return a field's text: null if it means null or was not carried, empty if it means an empty value.
 
     A field that equals CsvNullValue is null, quoted or not. A bare empty field is null if CsvNullValue is empty, else
@@ -99,7 +99,7 @@ def without(texts: pa.Array, *words: str) -> pa.Array:
     return texts
 
 
-def _operations(texts: pa.Array, rules: FieldRules) -> pa.Array:
+def _operations(texts: pa.Array, rules: ReadRules) -> pa.Array:
     """Return operations as I, U and D if the column has its own texts; an unknown text stays."""
     import pyarrow.compute as pc
 
@@ -112,7 +112,7 @@ def _operations(texts: pa.Array, rules: FieldRules) -> pa.Array:
     return found
 
 
-def absent_columns(at: Mapping[str, pa.Array], spec: TableSpec, rules: FieldRules) -> dict[str, pa.Array]:
+def absent_columns(at: Mapping[str, pa.Array], spec: TableSpec, rules: ReadRules) -> dict[str, pa.Array]:
     """Return, by column, which rows have CsvNoSupValue instead of a value."""
     import pyarrow.compute as pc
 

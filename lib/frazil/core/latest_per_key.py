@@ -119,6 +119,3 @@ def net_rows(changes: pa.Table, spec: TableSpec) -> pa.Table:
     for i, name in enumerate(names):
         rows = rows.set_column(i, name, one_zero(rows[name]))
     return rows
-
-
-# --- numbers of keys

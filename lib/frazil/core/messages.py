@@ -263,7 +263,7 @@ def seconds(text: str | None) -> float:
 # --- the changes in them
 
 
-def type_columns(messages: pa.Table, spec: TableSpec, names: MessageNames, partitions: int = 1) -> Changes:
+def type_messages(messages: pa.Table, spec: TableSpec, names: MessageNames, partitions: int = 1) -> Changes:
     """Return the changes in messages of one table, whose numbers are their places in order.
 
     With several `partitions`, one holds the order of a key: an update that moves a row to a key of another one is bad.
@@ -282,7 +282,7 @@ def type_columns(messages: pa.Table, spec: TableSpec, names: MessageNames, parti
 
 
 def _texts_by_role(messages: pa.Table, spec: TableSpec, names: MessageNames) -> dict[str, pa.Array]:
-    """Return what messages say by role; see `changes.type_records`."""
+    """Return what messages say by role; see `changes.type_csv`."""
     texts = {"op": _operations(messages["operation"]), "ts": _commit_times(messages["committed"])}
     for column in names.columns:
         texts[f"after:{column}"] = _new_values(messages, column, names)

@@ -1,7 +1,7 @@
 """Which rows of a file are a table's, where the file has rows of several tables.
 
 A file of all tables (PreserveTransactions) names the table in each row. Other files of several tables have columns that
-a rule of the task adds (`FieldRules.origin`). A row that names no table may be any table's, so it is bad for all of them.
+a rule of the task adds (`ReadRules.origin`). A row that names no table may be any table's, so it is bad for all of them.
 
 For speed, `core.csv` leaves out lines that name other tables before it parses the rest.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from frazil.core.bad_rows import as_mask
 from frazil.core.csv import Dialect, fields_of_lines
-from frazil.core.field_meaning import FieldRules, without
+from frazil.core.field_meaning import ReadRules, without
 from frazil.core.field_roles import ORIGIN, SCHEMA, TABLE
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class RowMasks:
     of_load: bool = False
 
 
-def rows_of_table(at: Mapping[str, pa.Array], rules: FieldRules) -> RowMasks:
+def rows_of_table(at: Mapping[str, pa.Array], rules: ReadRules) -> RowMasks:
     """Return which rows are of this table, and which name none; `at` has the fields by role."""
     import numpy as np
     import pyarrow as pa
@@ -49,7 +49,7 @@ def rows_of_table(at: Mapping[str, pa.Array], rules: FieldRules) -> RowMasks:
     return RowMasks(own | unknown, unknown, rules.of_load)
 
 
-def table_named(line: str, roles: Sequence[str], dialect: Dialect, rules: FieldRules) -> tuple[str, str] | None:
+def table_named(line: str, roles: Sequence[str], dialect: Dialect, rules: ReadRules) -> tuple[str, str] | None:
     """Return the schema and the table that a line names, if it is in a file of all tables; None if it names none.
 
     In a file of one table every line is that table's. Where an added column names the table, such a line names none.

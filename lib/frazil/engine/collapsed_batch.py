@@ -34,13 +34,13 @@ OPERATION_SOURCES = ("commit_ts", "change_seq", "object", "number")
 class Wanted:
     """What to return besides the last change per key."""
 
-    in_driver: bool = True
+    rows_in_driver: bool = True
     """Whether the rows are collected in the driver; else they are a frame."""
     places: bool = False
     """Whether the rows have their `PLACE`."""
     most_bad: int = SHOWN
     """How many bad rows of each file are kept; all are counted."""
-    in_process: bool = False
+    read_here: bool = False
     """Whether this process reads the batch, however large it is."""
 
 

@@ -76,9 +76,9 @@ def collapse_blocks(read: DataFrame, form: RowForm, partitions: int, wanted: Wan
     """Return the last change per key of a frame of `counted_blocks`, whose buckets are those of `partitions`."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    ordered = ordering(form, with_keys=not wanted.in_driver)
+    ordered = ordering(form, with_keys=not wanted.rows_in_driver)
     job = read.repartition(partitions, "bucket").mapInArrow(ordered, from_arrow_schema(schema_of(form)))
-    if wanted.in_driver:
+    if wanted.rows_in_driver:
         return collapsed_rows(collect_arrow(job), form, wanted)
     kept, found = KeptBatch(job.persist(), form, partitions), None
     try:

@@ -46,14 +46,14 @@ A Spark job takes a second to start, with a Python process for each core.
 class FilesToWrite:
     """Load files (phase 0) or change files (phase 1) of a table; up to `most_bad` bad rows of each file are kept.
 
-    `in_process`: this process reads them, however large they are.
+    `read_here`: this process reads them, however large they are.
     """
 
     source: SourceTable
     files: Sequence[DmsObject]
     phase: int = LOAD_PHASE
     most_bad: int = SHOWN
-    in_process: bool = False
+    read_here: bool = False
 
 
 def write_data_files(spark: SparkSession, table: JavaTable, given: FilesToWrite) -> Written:
@@ -66,7 +66,7 @@ def write_data_files(spark: SparkSession, table: JavaTable, given: FilesToWrite)
     size = sum(f.size for f in files)
     write = write_plan(spark, table, given.most_bad, every_of(size))
     groups = groups_of(planned, [f.size for f in files], spark.sparkContext.defaultParallelism)
-    is_here = given.in_process or size <= IN_PROCESS
+    is_here = given.read_here or size <= IN_PROCESS
     if why_spark_writes(table):
         if is_here:
             return frame_here(spark, planned, read, write)

@@ -44,7 +44,7 @@ def collapse_part(blocks: Blocks, reading: PartReading, count: int, wanted: Want
     from pyspark.sql import DataFrame
 
     mine = of_table(blocks, reading.part)
-    if not isinstance(mine, DataFrame) or wanted.in_process or count < MOST:
+    if not isinstance(mine, DataFrame) or wanted.read_here or count < MOST:
         blocks = collect_arrow(mine) if isinstance(mine, DataFrame) else mine
         tally = Tally(wanted.most_bad, reading.every)
         rows = numbered(reading.changes_of(iter(blocks.to_batches())), reading.spec, tally)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from frazil.config.spec import TableSpec
 from frazil.core.changes import Changes
-from frazil.core.messages import Key, MessageNames, columns_of, gather, is_readable, seconds_of, type_columns
+from frazil.core.messages import Key, MessageNames, columns_of, gather, is_readable, seconds_of, type_messages
 from frazil.core.types import arrow_of
 from frazil.dms.control_records import DEFINING_OPERATIONS
 from frazil.dms.stream_source import ARRIVED, MessagePlace, Messages, Offsets, StreamError, Work
@@ -371,7 +371,7 @@ class PartReading:
 
         for some in blocks:
             for partition, messages in self.part.rows_of(some):
-                changes = type_columns(messages, self.spec, self.names, self.spread_over)
+                changes = type_messages(messages, self.spec, self.names, self.spread_over)
                 if changes.rows.num_rows < len(messages):
                     messages = messages.filter(pc.is_in(messages["number"], changes.rows["number"]))
                 yield changes, self.order[partition], seconds_of(messages["built"])

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.config.spec import TableSpec
 from frazil.core.bad_rows import BadRow, with_lines, with_values, wrong_width
-from frazil.core.changes import Changes, type_columns, type_records
+from frazil.core.changes import Changes, type_csv, type_parquet
 from frazil.core.csv import BLOCK, Dialect, Records, fields_of_lines, read_records, rows_by_table
-from frazil.core.field_meaning import FieldRules
+from frazil.core.field_meaning import ReadRules
 from frazil.core.field_roles import TABLE
 from frazil.core.key_changes import moves, old_keys
 from frazil.core.masks import masked
@@ -71,7 +71,7 @@ class ReadPlan:
     """How the files of one table are read: its spec, and the meaning of the texts in its fields."""
 
     spec: TableSpec
-    rules: FieldRules = field(default_factory=FieldRules)
+    rules: ReadRules = field(default_factory=ReadRules)
 
 
 def plan_files(table: SourceTable, files: Sequence[DmsObject], phase: int) -> tuple[list[FileToRead], ReadPlan]:
@@ -84,13 +84,13 @@ def plan_files(table: SourceTable, files: Sequence[DmsObject], phase: int) -> tu
     for n, file in enumerate(found):  # equal parts are kept once: each task of a load gets the list of all its files
         roles, dialect = same.setdefault(file.roles, file.roles), same.setdefault(file.dialect, file.dialect)
         found[n] = replace(file, roles=roles, dialect=dialect)
-    return found, ReadPlan(table.spec, field_rules(table, phase))
+    return found, ReadPlan(table.spec, read_rules(table, phase))
 
 
-def field_rules(table: SourceTable, phase: int) -> FieldRules:
+def read_rules(table: SourceTable, phase: int) -> ReadRules:
     """Return the meaning of the texts in a table's load files (phase 0) or change files (phase 1)."""
     endpoint = table.endpoint
-    return FieldRules(
+    return ReadRules(
         null=endpoint.null_value or "",
         not_carried=endpoint.no_sup_value if phase == CHANGE_PHASE else None,
         operations=endpoint.op_values,
@@ -157,7 +157,7 @@ def _csv(file: FileToRead, plan: ReadPlan, extent: Extent) -> Iterator[Block]:
     with closing(_pieces(file.path, extent)) as pieces:
         table = plan.rules.table if TABLE in file.roles else None
         for records in read_records(pieces, len(file.roles), file.dialect, file.path, extent.block, table):
-            changes = type_records(records.fields, records.numbers, file.roles, plan.spec, plan.rules)
+            changes = type_csv(records.fields, records.numbers, file.roles, plan.spec, plan.rules)
             if changes.bad or records.wrong_width:
                 changes = Changes(changes.rows, _bad_of_csv(file, plan, records, changes.bad))
             yield Block(records.fields, records.numbers, changes)
@@ -192,7 +192,7 @@ def _parquet(file: FileToRead, plan: ReadPlan, extent: Extent) -> Iterator[Block
     first = 1
     with _opened(file.path) as opened:
         for batch in map(with_valid_texts, opened.iter_batches(extent.rows, use_threads=False)):
-            changes = type_columns(batch, first, file.roles, plan.spec, plan.rules)
+            changes = type_parquet(batch, first, file.roles, plan.spec, plan.rules)
             if changes.bad:
                 values = batch.take(pa.array([row.number - first for row in changes.bad]))
                 bad = with_values(changes.bad, values, file.roles, plan.spec, plan.rules)

@@ -23,19 +23,19 @@ from frazil.config.spec import TableSpec
 from frazil.config.sql import literal
 from frazil.config.time_sql import from_micros, micros_type
 from frazil.core.bad_rows import FIELDS, BadRow, wrong_width
-from frazil.core.changes import Changes, no_changes, type_records
+from frazil.core.changes import Changes, no_changes, type_csv
 from frazil.core.csv import Dialect, records_of_lines
 from frazil.core.field_roles import ORIGIN, ORIGIN_AS, SEQUENCE_AS
 from frazil.core.key_changes import moves, old_keys
 from frazil.core.masks import masked
-from frazil.core.messages import columns_of, gather, type_columns, with_bytes
+from frazil.core.messages import columns_of, gather, type_messages, with_bytes
 from frazil.core.rows_of_table import table_named
 from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_layout import shared_layout, stated_layout
 from frazil.dms.listing import DmsObject
 from frazil.dms.mappings import message_names
 from frazil.engine.collapsed_batch import as_micros, lake_columns, lake_values
-from frazil.engine.read_files import field_rules
+from frazil.engine.read_files import read_rules
 from frazil.lake.quarantine_columns import JSON, PARQUET, SHARED, STATED
 from frazil.lake.small_frames import collect_arrow, of_arrow
 
@@ -81,16 +81,16 @@ def present_layouts(places: Sequence[Place], table: SourceTable) -> dict[Place, 
 # --- records as a frame
 
 
-def reread_frame(waiting: DataFrame, how: Reread, in_process: bool) -> DataFrame:
+def reread_frame(waiting: DataFrame, how: Reread, read_here: bool) -> DataFrame:
     """Return what waiting records are now: `id`, `op`, `commit_ts`, `change_seq`, `after`, `old` and `reason`.
 
     `old` is the row under the old key of an update that changed the key: its other columns are null. Few records are
-    read by this process, and so are all of them if it is to be `in_process`.
+    read by this process, and so are all of them if it is to be `read_here`.
     """
     size, places = _extent(waiting)
     how = replace(how, layouts=present_layouts(places, how.table))
     records = waiting.select(*RECORD)
-    if in_process or size <= MOST_BYTES:
+    if read_here or size <= MOST_BYTES:
         rows = of_arrow(waiting.sparkSession, reread(collect_arrow(records), how))
     else:
         rows = records.mapInArrow(_task(how), _schema(how.spec))
@@ -183,7 +183,7 @@ def _messages(ids: pa.Array, raws: Sequence[bytes], how: Reread, partitions: int
     for key, rows in gather(raws, how.before_field).items():
         places = [row[0] for row in rows]
         columns = columns_of(key, rows, pa.array(range(len(rows))))
-        changes = type_columns(columns, how.spec, names, partitions)
+        changes = type_messages(columns, how.spec, names, partitions)
         bad = tuple(with_bytes(row, raws[places[row.number]], how.spec) for row in changes.bad)
         yield _rows(ids.take(pa.array(places)), Changes(changes.rows, bad), how.spec)
 
@@ -194,12 +194,12 @@ def _lines(raws: Sequence[bytes], how: Reread, form: str, roles: Sequence[str], 
     if gone := _gone(roles, spec):
         reason = f"has columns that {spec.file} no longer lists, so their values have no place: {', '.join(gone)}"
         return Changes(no_changes(spec), tuple(BadRow(i, FIELDS, reason) for i in range(len(raws))))
-    rules, dialect = field_rules(how.table, phase), how.table.endpoint.dialect
+    rules, dialect = read_rules(how.table, phase), how.table.endpoint.dialect
     if form == PARQUET:
         rules, dialect = replace(rules, null="", not_carried=None), Dialect()
     records = records_of_lines(raws, len(roles), dialect)
     fields = _with_operation(records.fields, roles) if form == PARQUET else records.fields
-    changes = type_records(fields, records.numbers, [_present_role(role, spec) for role in roles], spec, rules)
+    changes = type_csv(fields, records.numbers, [_present_role(role, spec) for role in roles], spec, rules)
     wrong = records.wrong_width
     misshapen = [
         wrong_width(w, spec, names_table=table_named(w.line, roles, dialect, rules) is not None) for w in wrong

@@ -35,7 +35,7 @@ def must_be_small(spec: TableSpec, endpoint: Endpoint) -> bool:
 def are_small(files: Sequence[DmsObject]) -> bool:
     """Return whether change files are a small batch."""
     packed = sum(f.size for f in files if f.is_parquet or f.name.endswith(".gz"))
-    return sum(f.size for f in files) <= MOST_MB * 10**6 and packed <= MOST_PACKED_MB * 10**6
+    return sum(f.size for f in files) <= MOST_MB << 20 and packed <= MOST_PACKED_MB << 20
 
 
 def collapse_files(table: SourceTable, files: Sequence[DmsObject], wanted: Wanted) -> Collapsed:

@@ -123,7 +123,7 @@ class _Applying:
         """Collapse the batch and commit it by a lane. `why_large`: why the driver may not collect its rows."""
         batch = to_write(self.book, self.spec, self.batch.size, self.batch.files)
         lane, why = self.book.lanes.choose(self.name, self.spec, replace(batch, why_large=why_large), self.base)
-        found = self._collapsed(in_driver=lane == "rowdelta")
+        found = self._collapsed(rows_in_driver=lane == "rowdelta")
         try:
             self.batch.require_unchanged()
             bad_row_limits.admit_rows(self.book, self.spec, found.bad, found.counts_and_delays["changes"], found.files)
@@ -135,15 +135,15 @@ class _Applying:
         finally:
             found.release()
 
-    def _collapsed(self, in_driver: bool) -> Collapsed:
+    def _collapsed(self, rows_in_driver: bool) -> Collapsed:
         book, spec = self.book, self.spec
         waits = quarantine.still_waiting(book, spec, self.base) is not None
         places = waits or bad_row_limits.quarantines_bad_rows(book, spec)[0]
-        wanted = Wanted(in_driver, places, bad_row_limits.most_kept(book, spec))
+        wanted = Wanted(rows_in_driver, places, bad_row_limits.most_kept(book, spec))
         try:
-            return in_tasks_or_here(book, spec, lambda here: self.batch.collapse(replace(wanted, in_process=here)))
+            return in_tasks_or_here(book, spec, lambda here: self.batch.collapse(replace(wanted, read_here=here)))
         except Exception as error:
-            if in_driver and "spark.driver.maxResultSize" in str(error):
+            if rows_in_driver and "spark.driver.maxResultSize" in str(error):
                 raise _TooManyRowsError from None
             raise
 

@@ -18,7 +18,7 @@ from frazil.flows.preview_stages import beside
 from frazil.flows.reconcile import joined
 from frazil.flows.workbook import Workbook
 from frazil.lake import maintenance_plan, table_history
-from frazil.lake.maintenance_plan import health
+from frazil.lake.maintenance_plan import measure
 from frazil.lake.snapshot_log import read_kept_snapshots
 from frazil.lake.table_history import Snapshot
 from frazil.lake.tables import TableState, read_table_state
@@ -56,7 +56,7 @@ def tables(book: Workbook, thresholds: MaintenanceSettings) -> list[dict[str, An
         name = book.name(spec)
         base, states = read_table_state(book.spark, name, checked=False), table_history.lineage(book.spark, name)
         count, waiting, problem = _pending(book, spec, base)
-        h = health(book.spark, name, thresholds)
+        h = measure(book.spark, name, thresholds)
         until, known_by = table_history.source_time_bounds(states, book.endpoint.date_partition)[states[-1].id]
         return {
             "rows": h.rows, "fresh_to": clock(until), "known_by": known_by, "committed": clock(states[-1].committed_ms),

@@ -76,7 +76,7 @@ class FileBatch(Batch):
         """Return the last change per key: this process reads a small batch, Spark's tasks a large one."""
         table = self.book.source_table(self.spec)
         is_small = small_batch.are_small(self.files) or small_batch.must_be_small(self.spec, self.book.endpoint)
-        if is_small or wanted.in_process:
+        if is_small or wanted.read_here:
             return small_batch.collapse_files(table, self.files, wanted)
         from frazil.engine import large_batch
 
@@ -131,8 +131,8 @@ def next_batch(book: Workbook, spec: TableSpec, pending: list[DmsObject]) -> lis
 def within_limits(book: Workbook, spec: TableSpec, pending: list[DmsObject], start: int = 0) -> list[DmsObject]:
     """Return the first pending files from `start` on within a batch's limits: parameters, and what this process may read."""
     s = book.settings if isinstance(book.settings, CdcMergeSettings) else CdcMergeSettings()
-    in_process = book.tasks_fail or small_batch.must_be_small(spec, book.endpoint)
-    most_mb = min(s.max_batch_mb, small_batch.MOST_MB) if in_process else s.max_batch_mb
+    read_here = book.tasks_fail or small_batch.must_be_small(spec, book.endpoint)
+    most_mb = min(s.max_batch_mb, small_batch.MOST_MB) if read_here else s.max_batch_mb
     return take_batch(pending[start : start + s.max_batch_files], most_mb << 20, s.max_batch_files)
 
 

@@ -20,8 +20,7 @@ from frazil.flows.workbook import Workbook
 from frazil.lake import commit_retry, jvm, maintenance_actions, maintenance_plan, quarantine_table, snapshot_expiry
 from frazil.lake.clocks import require_table_in_past
 from frazil.lake.compaction import file_groups
-from frazil.lake.maintenance_plan import Action
-from frazil.lake.maintenance_plan import health as measure
+from frazil.lake.maintenance_plan import Action, measure
 from frazil.lake.tables import require_sound
 from frazil.results import TableResult
 

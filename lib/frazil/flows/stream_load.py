@@ -233,11 +233,11 @@ class _Load:
     def _load(self, spec: TableSpec, read: Read, base: TableState, position: Position, count: int) -> TableResult:
         again = base.position.loaded and (not base.position.awaits_load or self.policy == "reload")
         # A message that DMS sent twice is stored twice; without a key this cannot be detected.
-        wanted = Wanted(in_driver=False, most_bad=bad_row_limits.most_kept(self.book, spec))
+        wanted = Wanted(rows_in_driver=False, most_bad=bad_row_limits.most_kept(self.book, spec))
         part = read.part(spec, self.begin[spec.source], loads=True)
 
         def collapse(here: bool) -> Collapsed:
-            return read.collapse(spec, part, count, replace(wanted, in_process=here))
+            return read.collapse(spec, part, count, replace(wanted, read_here=here))
 
         found = in_tasks_or_here(self.book, spec, collapse)
         try:

@@ -23,7 +23,7 @@ def handle_unreadable(book: Workbook, read: Read) -> None:
     """Quarantine messages that name no table, before any table passes them, or report that they are ignored."""
     going = [g for g in read.groups if not g.readable and not _stays(book, g)]
     if going and book.settings.on_unreadable == "quarantine":
-        _set_aside(book, read.unreadable({g.object for g in going}), going, sum(g.count for g in read.groups))
+        _quarantine(book, read.unreadable({g.object for g in going}), going, sum(g.count for g in read.groups))
     elif going:
         book.progress(f"ignored, as none of DMS's: {_places(going)}")
 
@@ -71,7 +71,7 @@ def _places(groups: Sequence[Group]) -> str:
     return ", ".join(f"{g.count} in {g.object} from offset {g.first}" for g in groups)
 
 
-def _set_aside(book: Workbook, lost: DataFrame, groups: Sequence[Group], total: int) -> None:
+def _quarantine(book: Workbook, lost: DataFrame, groups: Sequence[Group], total: int) -> None:
     limits = book.settings.max_bad_rows, book.settings.max_bad_percent
 
     def admit(count: int) -> None:

@@ -192,7 +192,7 @@ class Lanes:
             costs.factor[lane] = 0.7 * costs.factor.get(lane, now) + 0.3 * now
         costs.rows = int(summary.get("total-records") or 0)
         news, costs.last = lane != costs.last and self.mode != "merge", lane
-        index = self.open[name].rows.index if lane == "rowdelta" else None
+        index = self.open[name].locator.index if lane == "rowdelta" else None
         size = f"; index of {index.bytes / 1e6:,.1f} MB" if index else ""
         return f"{LANES[lane]} ({why}{size})" if news else ""
 

@@ -46,7 +46,7 @@ class Health:
     untagged: int
 
 
-def health(spark: SparkSession, name: str, s: MaintenanceSettings) -> Health:
+def measure(spark: SparkSession, name: str, s: MaintenanceSettings) -> Health:
     """Measure a table from its metadata."""
     kept = read_kept_snapshots(spark, name)
     files = spark.sql(

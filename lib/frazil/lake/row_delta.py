@@ -27,7 +27,7 @@ class RowDelta:
     def __init__(self, spark: SparkSession, name: str, spec: TableSpec, folder: Path, nth: int = 0):
         self.spark, self.name, self.spec = spark, name, spec
         self.small = SmallFileMerge(nth)
-        self.rows = Locator(spark, name, spec, folder)
+        self.locator = Locator(spark, name, spec, folder)
 
     def commit_by_index(self, base: TableState, rows: Table, metadata: CommitMetadata) -> Commit:
         """Commit a collapsed batch (`small_batch.for_row_delta`) in one swap with its position and other properties.
@@ -47,7 +47,7 @@ class RowDelta:
                 read_table_state(self.spark, name)
             fields = jvm_schema.partition_fields(self.spark, table)
             rows = in_order(with_partition_values(self.spark, table, given, self.spec) if fields else given)
-            stored = self.rows.stored_rows(table, rows)
+            stored = self.locator.stored_rows(table, rows)
             mine = with_row_ids(rows, stored.row_ids)
             # Others may have changed the partition spec, or given a key to another row meanwhile.
             if not written or fields != made_with[0] or not np.array_equal(made_with[1], stored.row_ids):
@@ -55,7 +55,7 @@ class RowDelta:
                 made_with = fields, stored.row_ids
             done = self._commit(table, mine, (stored, written), metadata)
             if self.small.due:  # if that fails, the batch is found in the table
-                self.small.merge(self.spark, self.rows, self.spec, fields)
+                self.small.merge(self.spark, self.locator, self.spec, fields)
             return done
 
         # A batch that is only found is not in the index yet: the next batch catches up.
@@ -67,7 +67,7 @@ class RowDelta:
         """Commit new files and the deletes of the stored rows (`places`)."""
         from pyroaring import BitMap64
 
-        at, files, (stored, written) = self.rows, self.rows.live_files, places
+        at, files, (stored, written) = self.locator, self.locator.live_files, places
         old = stored.positions
         if strange := [p for p in old if p not in files]:  # a vector for such a file would be ignored, and rows doubled
             at.drop()
