@@ -81,5 +81,5 @@ format: env ## Put code and imports in order
 	$(BIN)/ruff check --fix --config lib/pyproject.toml lib tests
 	$(BIN)/ruff format --config lib/pyproject.toml lib tests
 
-clean: ## Remove the environment and all runs
-	rm -rf $(VENV) .venv35 .venv-airflow .trino runs
+clean: ## Remove the environments and all runs
+	rm -rf $(VENV) .venv35 .venv-aws .venv-airflow .trino runs

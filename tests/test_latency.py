@@ -182,6 +182,14 @@ def test_an_idle_source_is_not_lag_and_a_backlog_is(analysed):
 
 
 @pytest.mark.spark
+def test_a_single_slice_is_drawn_in_its_own_time(analysed):
+    one = analysed(commit(delays=(4.0, 6.0)))
+    axes = latency_charts.backlog(one).axes[0]
+    assert axes.get_xlim()[1] - axes.get_xlim()[0] < 1, "days"
+    assert "1 slice of" in chart_captions.backlog(one)
+
+
+@pytest.mark.spark
 def test_clocks_that_contradict_each_other_are_shown_and_not_cut_off(analysed):
     good = [commit(at_s=at, delays=(4.0, 6.0)) for at in range(0, 50, 5)]
     assert analysed(*good).skew == []

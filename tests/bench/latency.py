@@ -159,8 +159,8 @@ def _shop(scale: float, tables: list[str]) -> Iterator[tuple]:
         yield postgres, place, book
 
 
-def _measure(world: tuple, setting: Setting, seconds: float, seed: int) -> Observed:
-    """Let workload, simulator and continuous merge run under a setting, and return what the ledger tells of it."""
+def _measure(world: tuple, setting: Setting, seconds: float, seed: int) -> tuple[Observed, float]:
+    """Let workload, simulator and continuous merge run under a setting; return what the ledger says of it, and the p50."""
     postgres, place, book = world
     file = place / "params/shop.endpoint.json"
     document = json.loads(file.read_text())
@@ -189,9 +189,10 @@ def _measure(world: tuple, setting: Setting, seconds: float, seed: int) -> Obser
     rows = ledger.commits(book(LatencySettings)).where(
         f"committed_ms between {(began + warm) * 1000} and {until * 1000}"
     )
-    found = observed(Analysis(rows), setting)
+    analysis = Analysis(rows)
+    found = observed(analysis, setting)
     assert found is not None, setting
-    return found
+    return found, analysis.percentiles().iloc[0]["p50"]
 
 
 def _model_of(measured: list[Observed]) -> Model:
@@ -217,14 +218,15 @@ def _advice(quick: bool) -> list[dict]:
         _measure(world, fitted[0], 3.0 if quick else 10.0, 99)  # warms the JVM up
         measured = {x: _measure(world, x, seconds, seed) for seed, x in enumerate((*fitted, *predicted))}
     (ROOT / "runs/bench").mkdir(parents=True, exist_ok=True)
-    (ROOT / "runs/bench/advice.txt").write_text("\n".join(map(repr, measured.values())) + "\n")
-    model, errors = _model_of([measured[x] for x in fitted]), []
+    (ROOT / "runs/bench/advice.txt").write_text("\n".join(repr(found) for found, _ in measured.values()) + "\n")
+    model, errors = _model_of([measured[x][0] for x in fitted]), []
     for x in (*fitted, *predicted):
         p50, p95 = model.latency(x)
-        real, off = measured[x], (p50 / measured[x].p50 - 1, p95 / measured[x].p95 - 1)
+        real, real_p50 = measured[x]
+        off = (p50 / real_p50 - 1, p95 / real.p95 - 1)
         errors += [] if x in fitted else [abs(o) for o in off]
         print(f"  {'fitted   ' if x in fitted else 'predicted'} interval {x.interval_s:4g} s, min file {x.min_file_kb:6g} KB, trigger {x.trigger_s:4g} s: "
-              f"p50 {real.p50:5.2f} s measured, {p50:5.2f} model ({off[0]:+.0%}); p95 {real.p95:5.2f}, {p95:5.2f} ({off[1]:+.0%})", flush=True)  # fmt: skip
+              f"p50 {real_p50:5.2f} s measured, {p50:5.2f} model ({off[0]:+.0%}); p95 {real.p95:5.2f}, {p95:5.2f} ({off[1]:+.0%})", flush=True)  # fmt: skip
     told = f"{len(predicted)} settings predicted from {len(fitted)} measured, {len(tables)} tables, {RATE:g} transactions/s, {seconds:g} s each; p50 and p95; worst {max(errors):.2f}"
     return [{"name": "advice_error_median", "value": round(median(errors), 3), "unit": "share", "conditions": told}]
 

@@ -58,7 +58,7 @@ def backlog(a: Analysis) -> str:
     worst = rows.loc[rows["waiting_s"].idxmax()]
     idle = ((rows["waiting_s"] == 0) & (rows["quiet_s"] > a.width_s)).mean()
     if not worst["waiting_s"]:
-        return f"At the end of each of {len(rows)} slices of {span(a.width_s)} nothing was waiting."
+        return f"Nothing was waiting at the end of {many(rows, 'slice')} of {span(a.width_s)}."
     return (
         f"Changes waited for longest at {clock(worst['slice'] + a.width_s * 1000, a.width_s)}: {span(worst['waiting_s'])}. In half "
         f"of the time none waited longer than {span(rows['waiting_s'].median())}; in {idle:.0%} of it nothing waited and the source was quiet."

@@ -30,10 +30,14 @@ def _colours(stages: Iterable[str]) -> dict[str, str]:
 @styled
 def backlog(a: Analysis) -> Figure | None:
     """Draw how long changes waited to be applied, and how long the source was quiet: only the first is lag."""
+    import pandas as pd
+
     rows = a.backlog
     if rows.empty:
         return None
     figure, axes = new_figure("How long did changes wait?", height=3.2)
+    begin = rows.iloc[:1].assign(slice=rows["slice"] - a.width_s * 1000)  # else a single slice has no width
+    rows = pd.concat([begin, rows])
     at = times(rows["slice"] + a.width_s * 1000)
     axes.fill_between(at, rows["quiet_s"], color=GREY, alpha=0.18, step="pre", linewidth=0)
     axes.step(
