@@ -110,7 +110,7 @@ def test_an_index_of_another_run_follows_a_fold_by_its_order(loaded, monkeypatch
         book.lanes.save()  # as it was before the fold
         m.undo()
         lane = book.lanes.open[loaded.name("t")]
-        lane.small.merge(loaded.spark, lane.rows, lane.spec, [])
+        lane.small.merge(loaded.spark, lane.locator, lane.spec, [])
     assert len(folds(loaded)) == 1
     read = []
     monkeypatch.setattr(Locator, "_read_keys", lambda self, table, paths, snapshot: read.extend(paths))

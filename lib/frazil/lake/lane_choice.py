@@ -218,4 +218,4 @@ class Lanes:
     def save(self) -> None:
         """Write the present indexes to disk."""
         for lane in self.open.values():
-            lane.rows.save()
+            lane.locator.save()

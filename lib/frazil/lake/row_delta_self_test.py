@@ -56,7 +56,7 @@ def self_test(lanes: Lanes, table: str, version: int) -> str:
         return f"the self-test failed: {jvm.cause(e)}"
     finally:
         _drop(lanes.spark, name)
-        shutil.rmtree(lane.rows.folder, ignore_errors=True)
+        shutil.rmtree(lane.locator.folder, ignore_errors=True)
 
 
 def clear_self_tests(lanes: Lanes, table: str) -> None:
