@@ -455,6 +455,7 @@ ELSEWHERE = {
     "position: was written by a newer Frazil": "a newer version is installed",
     "spark_session: nothing says what the catalog": "a parameter that a person types; see test_two_lakes",
     "apply_batch: a row was given the key of another one": "only a new load by DMS has the rows; see test_order",
+    "apply_batch: changes of one key are in two partitions": "smaller batches; see test_kafka",
     "apply_batch: named in an hour that": "the files are applied in two runs; see test_clocks",
     "unknown_tables: cannot be created": "a spec is written by hand; see test_kafka",
     "unknown_tables: messages of tables without a spec": "a spec is written; see test_kafka",

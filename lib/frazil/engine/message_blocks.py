@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Union
 
 from frazil.config.spec import TableSpec
 from frazil.core.changes import Changes
-from frazil.core.messages import Key, MessageNames, columns_of, gather, is_readable, seconds_of, type_columns
+from frazil.core.messages import (
+    Key,
+    MessageNames,
+    columns_of,
+    gather,
+    is_readable,
+    seconds_of,
+    type_columns,
+    with_sequence,
+)
 from frazil.core.types import arrow_of
 from frazil.dms.control_records import DEFINING_OPERATIONS
 from frazil.dms.stream_source import ARRIVED, MessagePlace, Messages, Offsets, StreamError, Work
@@ -374,4 +383,7 @@ class PartReading:
                 changes = type_columns(messages, self.spec, self.names, self.spread_over)
                 if changes.rows.num_rows < len(messages):
                     messages = messages.filter(pc.is_in(messages["number"], changes.rows["number"]))
+                if self.spec.policy == "key":  # others keep the sequence, or have no order
+                    arrived = messages["arrived"].combine_chunks()
+                    changes = replace(changes, rows=with_sequence(changes.rows, arrived))
                 yield changes, self.order[partition], seconds_of(messages["built"])
