@@ -149,6 +149,28 @@ def test_of_two_loads_in_a_stream_the_newer_one_counts_and_changes_before_it_are
     assert w.merged().rows("t") == [(1, "new"), (3, "c")]
 
 
+@pytest.mark.parametrize("of_changes", [0, 2], ids=["with load records", "of its own"])
+def test_two_loads_in_several_partitions_are_refused_until_the_start_is_between_them(new_stream, of_changes):
+    """DMS spreads load records by the key, and a row that was deleted between the loads is in the first one alone."""
+    w, sent = new_stream(partitions=3).table("t"), itertools.count(1_770_000_000_000, 2000)
+
+    def send(operation, partition, id):
+        about = {"record-type": "data", "operation": operation, "schema-name": "public", "table-name": "t"}
+        w.send(json.dumps({"data": {"id": id, "v": "a"}, "metadata": about}), partition, at_ms=next(sent))
+
+    for operation, partition, id in [
+        ("load", 0, 1), ("load", 1, 2), ("delete", of_changes, 2),
+        ("load", 0, 1), ("load", 1, 3), ("insert", of_changes, 4),
+    ]:  # fmt: skip
+        send(operation, partition, id)
+    w.setup()
+    refused = w.full_load(load_complete_when="changes")["t"]
+    assert refused.failed and "load records of two loads" in refused.note and w.rows("t") == []
+    start = re.search(r"stream_start='(.*?)'", refused.note)[1]
+    assert w.full_load(load_complete_when="changes", stream_start=start)["t"].status == "loaded"
+    assert [r[0] for r in w.merged().rows("t")] == [1, 3, 4]
+
+
 def test_a_start_is_never_guessed(new_stream):
     w = new_stream().table("t").message("load", id=1, v="a")
     w.setup()

@@ -442,6 +442,7 @@ ELSEWHERE = {
     "kafka: no topic": "a name that a person typed",
     "kinesis: no stream": "a name that a person typed",
     "stream_retention: was created again after its position was stored": "a topic created again; see test_kafka",
+    "stream_load: load records of two loads": "the load begins at that time; see test_kafka",
     "stream_source: parameter 'source'": "a parameter that a person typed",
     "stream_source: stream_start": "a parameter that a person typed",
     "file_layout: no column": "the spec or the endpoint's settings are corrected; `brings` and test_schema_changes",

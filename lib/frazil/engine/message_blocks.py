@@ -322,6 +322,13 @@ def arrivals(_: str, messages: pa.Table) -> tuple[int, int]:
     return ends["min"].as_py(), ends["max"].as_py()
 
 
+def last_arrival(before_ms: int, _: str, messages: pa.Table) -> tuple[int | None, None]:
+    """Return when the last of some messages arrived before a time."""
+    import pyarrow.compute as pc
+
+    return pc.max(messages["arrived"].filter(pc.less(messages["arrived"], before_ms))).as_py(), None
+
+
 @dataclass(frozen=True)
 class Around:
     """Load records around which changes are looked for.
