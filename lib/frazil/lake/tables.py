@@ -293,7 +293,7 @@ def read_table_state(spark: SparkSession, name: str, checked: bool = True) -> Ta
         require_table_in_past(table, name)
     stored, position, stamp = _stored_position(table, name)
     if checked:
-        since, again = require_not_rolled_back(table, name, stamp), RELOAD if position.stream else REPLAY
+        since, again = require_not_rolled_back(spark, table, name, stamp), RELOAD if position.stream else REPLAY
         require_own_columns(spark, table, name, again)
         require_unique_keys(spark, name, table, since, again)
     current, then = table.currentSnapshot(), table.snapshot(stamp["snapshot"])
@@ -335,5 +335,5 @@ def require_sound(spark: SparkSession, name: str) -> None:
     table = load(spark, name)
     require_table_in_past(table, name)
     *_, stamp = _stored_position(table, name)
-    require_not_rolled_back(table, name, stamp)
+    require_not_rolled_back(spark, table, name, stamp)
     require_own_columns(spark, table, name)
