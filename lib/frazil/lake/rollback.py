@@ -9,7 +9,6 @@ from frazil.dms.position import POSITION, Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
 from frazil.lake.jvm import TAG
-from frazil.lake.jvm_row_delta import live_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,6 +56,8 @@ def require_not_rolled_back(
 
 def _has_files(spark: SparkSession, table: jvm.JavaTable, snapshot: int) -> bool:
     """Return whether main has all data files and delete files of a snapshot."""
+    from frazil.lake.jvm_row_delta import live_files
+
     main = table.currentSnapshot().snapshotId()
     if (snapshot, main) not in _kept:
         then, now = (live_files(spark, table, s) for s in (snapshot, main))
