@@ -427,6 +427,7 @@ ELSEWHERE = {
     "other_writers: keys occur more than once": "a person decides which row is right; see test_other_writers",
     "other_writers: the metadata no longer hold a schema": "as the other writer's columns; see test_other_writers",
     "clocks: …": "the time passes; see test_clocks",
+    "schema_evolution: and the lake has both": "the edit is made in steps; see test_schema_policies",
     "schema_changes: …": "the spec is corrected; see test_first_spec",
     "stream_retention: its position names": "a topic created again; see test_kafka",
     "stream_retention: ends at": "a topic created again; see test_kafka",

@@ -189,7 +189,11 @@ def columns_of(spark: SparkSession, table: jvm.JavaTable | str) -> str:
 def _columns_at_start(spark: SparkSession, table: jvm.JavaTable, spec: TableSpec) -> dict[str, str]:
     """Return the properties that record the field ids of a new table's columns, and of those that hold hashes."""
     masked = [i for n, i in jvm_schema.ids(spark, table).items() if n in spec.names and spec.column(n).mask]
-    return {COLUMNS: columns_of(spark, table), jvm_schema.MASKED: json.dumps(masked)}
+    renamed = [
+        (jvm_schema.RENAMED, n, c.name) for c in spec.columns for n in c.renamed_from if n in {*spec.names} - {c.name}
+    ]
+    events = {jvm_schema.CONTROL_EVENTS: json.dumps(renamed)} if renamed else {}
+    return {COLUMNS: columns_of(spark, table), jvm_schema.MASKED: json.dumps(masked), **events}
 
 
 def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -> None:
