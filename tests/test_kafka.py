@@ -149,6 +149,28 @@ def test_of_two_loads_in_a_stream_the_newer_one_counts_and_changes_before_it_are
     assert w.merged().rows("t") == [(1, "new"), (3, "c")]
 
 
+@pytest.mark.parametrize("of_changes", [0, 2], ids=["with load records", "of its own"])
+def test_two_loads_in_several_partitions_are_refused_until_the_start_is_between_them(new_stream, of_changes):
+    """DMS spreads load records by the key, and a row that was deleted between the loads is in the first one alone."""
+    w, sent = new_stream(partitions=3).table("t"), itertools.count(1_770_000_000_000, 2000)
+
+    def send(operation, partition, id):
+        about = {"record-type": "data", "operation": operation, "schema-name": "public", "table-name": "t"}
+        w.send(json.dumps({"data": {"id": id, "v": "a"}, "metadata": about}), partition, at_ms=next(sent))
+
+    for operation, partition, id in [
+        ("load", 0, 1), ("load", 1, 2), ("delete", of_changes, 2),
+        ("load", 0, 1), ("load", 1, 3), ("insert", of_changes, 4),
+    ]:  # fmt: skip
+        send(operation, partition, id)
+    w.setup()
+    refused = w.full_load(load_complete_when="changes")["t"]
+    assert refused.failed and "load records of two loads" in refused.note and w.rows("t") == []
+    start = re.search(r"stream_start='(.*?)'", refused.note)[1]
+    assert w.full_load(load_complete_when="changes", stream_start=start)["t"].status == "loaded"
+    assert [r[0] for r in w.merged().rows("t")] == [1, 3, 4]
+
+
 def test_a_start_is_never_guessed(new_stream):
     w = new_stream().table("t").message("load", id=1, v="a")
     w.setup()
@@ -673,6 +695,35 @@ def test_partitions_that_are_added_do_not_wait_until_the_old_ones_fall_silent(ne
     w.message("insert", id=3, v="c")
     taken = stream.take(w.spark, {f"{w.topic}/0": 0}, 1)
     assert (taken.end, taken.caught_up) == ({f"{w.topic}/0": 1}, False)
+
+
+def test_a_limited_read_ends_at_one_time_in_all_partitions(new_stream):
+    """A key's older change waits in one partition while its newer one is in another."""
+    w = new_stream(partitions=2).table("t").loaded()
+    for n in range(2, 7):
+        w.message("insert", id=n, v="other")
+    w.message("update", id=1, v="old")
+    time.sleep(0.01)  # the times of messages have milliseconds
+    w.message("update", partition=1, id=1, v="new")
+    assert w.merged(max_batch_messages=2).rows("t")[0] == (1, "new")
+    assert len(w.history("t")) > 3
+
+
+@pytest.mark.parametrize("by_tasks", [False, slow(True)])
+def test_a_key_that_moved_to_a_partition_before_its_own_stops_its_table_until_batches_are_small(
+    new_stream, monkeypatch, by_tasks
+):
+    if by_tasks:
+        monkeypatch.setattr("frazil.engine.message_batch.MOST", 0)
+        monkeypatch.setattr("frazil.flows.stream_read.MOST", 0)
+    w = new_stream(partitions=3).table("t").loaded()
+    w.message("insert", partition=1, id=1, v="old").message("insert", partition=2, id=2, v="a")
+    _add_partitions(w, 4)
+    w.message("update", partition=0, id=1, v="new").message("update", partition=3, id=2, v="b")
+    stopped = w.merge()["t"]
+    assert stopped.failed and "run 02_cdc_merge with a smaller max_batch_messages" in stopped.note
+    assert w.rows("t") == []
+    assert w.merged(max_batch_messages=1).rows("t") == [(1, "new"), (2, "b")]
 
 
 def test_who_may_log_in_reads_and_the_password_is_never_shown(new_stream, monkeypatch, capfd):

@@ -291,6 +291,21 @@ def test_a_file_that_an_earlier_run_saw_and_left_is_missed_too(opened):
     assert FILE2 in notes(world)["t"] and rows(world, "t") == [(1, "a"), (2, "b"), (3, "c")]
 
 
+def test_a_late_file_that_an_earlier_batch_left_is_missed_until_it_is_back_or_given_up(opened):
+    world, second = opened("t"), FILE1.replace("000.csv", "500.csv")
+    world.changes("t", I(3, "c", ts=NOON), name=FILE3).merged()
+    world.changes("t", I(4, "d", ts=LATE), name=FILE1).changes("t", I(5, "e", ts=LATE), name=second)
+    world.merge(late_files="after", max_batch_files=1, max_batches=1)
+    text = file(world, "t", second).read_text()
+    file(world, "t", second).unlink()
+    assert second in notes(world)["t"] and second in everywhere(world)["t"]
+    assert world.merge(go_on_without=[second])["t"].status == "unchanged" == world.merge()["t"].status
+    file(world, "t", second).write_text(text)
+    world.merged(late_files="after")
+    assert rows(world, "t")[2:] == [(3, "c"), (4, "d"), (5, "e")]
+    assert world.merge()["t"].status == "unchanged"
+
+
 def test_only_regular_files_with_possible_names_are_read(opened, tmp_path):
     odd = "20240101-110000000.csv"
     tables = ("pipe", "socket", "link", "folder", "month", "day", "hour", "fine")

@@ -12,7 +12,7 @@ import pytest
 
 from frazil.config.spec import parse_spec
 from frazil.core.changes import Changes
-from frazil.core.messages import Message, MessageNames, is_readable, parse_message, seconds_of
+from frazil.core.messages import Message, MessageNames, is_readable, parse_message, seconds_of, with_sequence
 from frazil.dms.control_records import DEFINING_OPERATIONS
 from frazil.dms.stream_source import ARRIVED
 from frazil.engine import message_batch, message_blocks
@@ -127,7 +127,10 @@ def collapse_messages(messages, reading, wanted):
     bad = [replace(row, place=str(in_order[row.number].place)) for row in changes.bad]
     for order, rows in groupby(bad, key=lambda row: orders[row.number]):
         tally.bad.add(int(order), [*rows])
-    rows = changes.rows.append_column("file_order", pa.array(orders[good]))
+    rows = changes.rows
+    if reading.spec.policy == "key":
+        rows = with_sequence(rows, pa.array([in_order[n].arrived_ms for n in good], pa.int64()))
+    rows = rows.append_column("file_order", pa.array(orders[good]))
     return message_batch._of_messages(pa.Table.from_batches([rows]), reading, wanted, tally)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from frazil.lake.rollback import RolledBackError
 from frazil.lake.tables import read_table_state
-from helpers import D, I, U, small_files
+from helpers import FILE2, D, I, U, small_files
 
 pytestmark = pytest.mark.spark
 
@@ -53,6 +53,29 @@ def test_an_expired_history_is_accepted_while_the_tag_holds(loaded):
     assert len(loaded.history("t")) == 1  # the load's own snapshot lies beyond the gap, held by the tag
     loaded.changes("t", D(4)).merged()
     assert loaded.rows("t") == [(1, "a"), (2, "b"), (3, "c"), (5, "e"), (6, "f")]
+
+
+@pytest.mark.parametrize("change, after", [(I(4, "d"), [1, 2, 3, 4]), (D(1), [2, 3])], ids=["rows", "deletes"])
+def test_a_rollback_whose_snapshots_expired_is_refused(loaded, change, after):
+    before = loaded.head("t")
+    loaded.changes("t", change).merged()
+    loaded.call("rollback_to_snapshot", "t", f", snapshot_id => {before}")
+    small_files(loaded, "t", (5, "e"), (6, "f"))
+    loaded.call("expire_snapshots", "t", ", older_than => timestamp '2999-01-01', retain_last => 1")
+    assert "may have been rolled back" in loaded.merge()["t"].note
+    assert loaded.full_load(on_changed_load="replay")["t"].status == "replayed"
+    assert [r[0] for r in loaded.merged().rows("t")] == after
+
+
+def test_a_table_without_history_goes_on_where_others_removed_files_of_its_position(loaded):
+    loaded.changes("t", I(4, "d")).merged()
+    loaded.spark.sql(f"DELETE FROM {loaded.name('t')} WHERE id = 4")
+    small_files(loaded, "t", (5, "e"))
+    loaded.call("expire_snapshots", "t", ", older_than => timestamp '2999-01-01', retain_last => 1")
+    note = loaded.merge()["t"].note
+    assert "may have been rolled back" in note
+    loaded.spark.sql(note[note.index("ALTER TABLE") :])
+    assert loaded.changes("t", U(1, "x"), name=FILE2).merged().rows("t") == [(1, "x"), (2, "b"), (3, "c"), (5, "e")]
 
 
 def test_an_expired_history_without_the_tag_is_refused(loaded):

@@ -217,6 +217,33 @@ def test_columns_that_take_each_others_names_at_once_are_refused_and_swap_by_way
     assert table(source)[3] == {"n": "c", "v": 30} and table(source)[1] == {"n": "A", "v": 11}
 
 
+def test_a_column_that_takes_the_name_of_a_dropped_one_while_another_takes_its_own_is_refused(new_world):
+    """At the source: drop a, rename b to a, add b. Names alone do not show it: neither in the lake nor in files."""
+    world = new_world(AddColumnName=True)
+    world.rules = {"rules": []}
+    world.table("t", "id INT8", "a WSTRING(9)", "b WSTRING(9)").write(
+        "t", LOAD1, f"ts,id,a,b\n{TS},1,old,kept\n"
+    ).loaded()
+    put(world, FILE1, "id,a,b", "I,2,x,new")
+    column = {"name": "a", "type": "WSTRING(9)", "renamed_from": "b"}
+    declare(world, "id INT8", column, "b WSTRING(9)")
+    refused(world, "column 'a' was 'b' by", "third name")
+    declare(world, "id INT8", {**column, "name": "c"}, {"name": "d", "type": "WSTRING(9)", "renamed_from": "a"}).setup()
+    declare(world, "id INT8", {**column, "renamed_from": "c"}, "b WSTRING(9)", changes={"gone": "drop"}).setup()
+    assert table(world.merged()) == {1: {"a": "kept", "b": None}, 2: {"a": "x", "b": "new"}}
+
+
+def test_a_table_that_is_created_with_a_renamed_column_and_its_old_name_needs_no_rename(new_world):
+    world = new_world(AddColumnName=True)
+    world.rules = {"rules": []}
+    world.table("t", "id INT8")
+    declare(world, "id INT8", {"name": "a", "type": "WSTRING(9)", "renamed_from": "b"}, "b WSTRING(9)")
+    world.write("t", LOAD1, f"ts,id,a,b\n{TS},1,x,z\n").loaded()
+    put(world, FILE1, "id,a,b,c", "I,2,y,new,more")
+    declare(world, "id INT8", {"name": "a", "type": "WSTRING(9)", "renamed_from": "b"}, "b WSTRING(9)", "c WSTRING(9)")
+    assert [tuple(row.values()) for row in table(world.merged()).values()] == [("x", "z", None), ("y", "new", "more")]
+
+
 def test_a_key_column_may_be_renamed_but_the_key_stays(source):
     put(source, FILE1, "no,v,n", "U,1,A,11", "D,2,,")
     declare(source, {"name": "no", "type": "INT8", "renamed_from": "id"}, "v WSTRING(9)", "n INT4", key=["no"])

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from frazil.config.spec import TableSpec
+from frazil.core.changes import PLACE
 from frazil.core.key_changes import events, leaves_transient_key, moving_events
 from frazil.core.key_numbers import key_codes, one_zero
 
@@ -88,7 +89,10 @@ def transient_events(steps: pa.Table, spec: TableSpec) -> tuple[pa.Table, int]:
 
 
 def _out_of_sequence(steps: pa.Table, by_key: EventsByKey) -> int:
-    """Return how many events have an earlier sequence of DMS than the event of their key before."""
+    """Return how many events have an earlier sequence of DMS than the event of their key before.
+
+    That of messages is a time alone: it counts only between partitions, as DMS may send messages of one again.
+    """
     import numpy as np
     import pyarrow.compute as pc
 
@@ -100,7 +104,12 @@ def _out_of_sequence(steps: pa.Table, by_key: EventsByKey) -> int:
     place = np.argsort(np.argsort(ranks.dictionary.to_numpy(zero_copy_only=False).astype(str), kind="stable"))
     rank = place[ranks.indices.to_numpy()][by_key.order]
     known = sequence.is_valid().to_numpy()[by_key.order]
-    return int((by_key.follows & known & np.roll(known, 1) & (rank < np.roll(rank, 1))).sum())
+    found = by_key.follows & known & np.roll(known, 1) & (rank < np.roll(rank, 1))
+    if found.any() and PLACE[0] in steps.column_names:
+        file = steps[PLACE[0]].to_numpy()[by_key.order]
+        is_time = pc.equal(pc.utf8_length(sequence), SEQUENCE_TIME).fill_null(False).to_numpy()[by_key.order]
+        found &= ~is_time | (file != np.roll(file, 1))
+    return int(found.sum())
 
 
 def net_rows(changes: pa.Table, spec: TableSpec) -> pa.Table:

@@ -268,6 +268,7 @@ def type_messages(messages: pa.Table, spec: TableSpec, names: MessageNames, part
 
     With several `partitions`, one holds the order of a key: an update that moves a row to a key of another one is bad.
     """
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     messages, unknown = _own(messages, names.origin)
@@ -278,7 +279,8 @@ def type_messages(messages: pa.Table, spec: TableSpec, names: MessageNames, part
     numbers = messages["number"].to_pylist() if len(good) < len(messages) else []
     bad = [BadRow(n, FIELDS, fault) for n, fault in zip(numbers, faults.to_pylist(), strict=False) if fault]
     bad = sorted([*changes.bad, *bad], key=lambda row: row.number)
-    return Changes(_with_sequence(changes.rows), tuple(_kept(bad, messages, spec, names) if bad else bad))
+    ticks = pc.divide(changes.rows["commit_ts"].cast(pa.int64()), 10_000)
+    return Changes(with_sequence(changes.rows, ticks), tuple(_kept(bad, messages, spec, names) if bad else bad))
 
 
 def _texts_by_role(messages: pa.Table, spec: TableSpec, names: MessageNames) -> dict[str, pa.Array]:
@@ -448,11 +450,10 @@ def _commit_times(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(usual, pc.utf8_slice_codeunits(texts, 0, -1), pc.binary_join_element_wise(texts, "(no Z)", " "))
 
 
-def _with_sequence(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Take commit times, to a hundredth of a second, for DMS's sequence, which messages lack."""
+def with_sequence(rows: pa.RecordBatch, ticks: pa.Array) -> pa.RecordBatch:
+    """Take times, as numbers, for DMS's sequence, which messages lack."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    ticks = pc.divide(rows["commit_ts"].cast(pa.int64()), 10_000)
     at = rows.schema.get_field_index("change_seq")
     return rows.set_column(at, "change_seq", pc.utf8_lpad(ticks.cast(pa.string()), 16, "0"))

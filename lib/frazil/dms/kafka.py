@@ -39,6 +39,8 @@ BATCH, BATCH_BYTES = 10_000, 16 << 20
 """A batch has about this many messages, or bytes."""
 ASKED = 1000
 """Maximum number of messages per request to the client."""
+LAST_MS = 1 << 42
+"""Later than the time of any message, in epoch milliseconds."""
 FEWEST = 50_000
 """Minimum number of messages for a further task that reads a partition."""
 
@@ -315,12 +317,34 @@ class Kafka:
         new = {p: o for p, o in ends.items() if p not in begin}
         old = {p: o for p, o in (self.ends() if new else ends).items() if p in begin}
         begin = {**dict.fromkeys(new, 0), **{p: begin[p] for p in old}}
-        end = _limited(begin, old, most)
+        end = self._limited(begin, old, most)
         if end == old:
-            end |= _limited(begin, new, most)
+            end |= self._limited(begin, new, most)
         begin = {p: begin[p] for p in end}
         messages = MessageRange(spark, self._reader, begin, end) if begin != end else None
         return StreamRead(messages, end, end == {**old, **new}, count=sum(end[p] - begin[p] for p in end))
+
+    def _limited(self, begin: Offsets, ends: Offsets, messages: int) -> Offsets:
+        """Return an end after about `messages` messages, which is one time in all partitions; 0: after all.
+
+        So an older change of a key that moved between partitions is never in a later batch.
+        """
+
+        def count(end: Offsets) -> int:
+            return sum(end[p] - begin[p] for p in end)
+
+        if not messages or count(ends) <= messages:
+            return dict(ends)
+        fits, end, since, until = {}, ends, 0, LAST_MS
+        while until - since > 1 and count(fits) < max(messages // 2, 1):
+            at = (since + until) // 2
+            found = self._offsets("for_timestamp", at)
+            reached = {p: min(max(found[p], begin[p]), last) if found[p] >= 0 else last for p, last in ends.items()}
+            if count(reached) <= messages:
+                fits, since = reached, at
+            else:
+                end, until = reached, at
+        return fits if count(fits) else end
 
     def waiting(self, position: Offsets) -> tuple[int, float]:
         """Return the number of messages after a position, and the age of the oldest in seconds."""
@@ -337,15 +361,3 @@ class Kafka:
             times += [m.timestamp()[1] / 1000 for m in found if not m.error()]
         consumer.close()
         return count, max(0.0, time.time() - min(times, default=time.time()))
-
-
-def _limited(begin: Offsets, ends: Offsets, messages: int) -> Offsets:
-    """Return an end after about `messages` messages, divided among the partitions that have any; 0: after all."""
-    if not messages:
-        return dict(ends)
-    waiting = sorted((ends[p] - begin[p], p) for p in ends if ends[p] > begin[p])
-    end, left = {p: begin[p] for p in ends}, max(messages, len(waiting))
-    for i, (count, p) in enumerate(waiting):
-        taken = min(count, left // (len(waiting) - i))
-        end[p], left = begin[p] + taken, left - taken
-    return end

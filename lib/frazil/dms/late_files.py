@@ -1,6 +1,7 @@
 """Late files: change files that were never applied, though their names are before the position.
 
-Commit times show whether the file arrived late, or DMS wrote it late because its clock went back.
+Commit times show whether the file arrived late, or DMS wrote it late because its clock went back. They also show which
+pending files are from before a load, which has their changes.
 """
 
 from __future__ import annotations
@@ -9,17 +10,22 @@ import zlib
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import takewhile
 
 from frazil.core.csv import read_records
 from frazil.dms.applied_files import AppliedFiles
 from frazil.dms.endpoint import Endpoint, SourceTable
 from frazil.dms.file_columns import file_layout, footer, has_header
 from frazil.dms.file_integrity import refused_if_damaged
-from frazil.dms.file_layout import CHANGE_PHASE
-from frazil.dms.listing import DmsObject
+from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
+from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import REPLAY, Position, PositionError
 from frazil.dms.storage import chunks, random_access
 from frazil.errors import FrazilError
+
+UNKNOWN = (FrazilError, OSError, ValueError, EOFError, zlib.error)
+"""Errors after which the times of a file are not known."""
 
 
 class LateFilesError(PositionError):
@@ -42,7 +48,7 @@ def clock_went_back(late: Sequence[DmsObject], newest: DmsObject | None, table: 
     try:
         then = commit_times(newest, table) if newest else None
         times = [t for o in late if (t := commit_times(o, table))] if then else []
-    except (FrazilError, OSError, ValueError, EOFError, zlib.error):
+    except UNKNOWN:
         return None
     if not times or len(times) < len(late):
         return None
@@ -54,11 +60,35 @@ def clock_went_back(late: Sequence[DmsObject], newest: DmsObject | None, table: 
     )
 
 
-def commit_times(file: DmsObject, table: SourceTable) -> tuple[str, str] | None:
-    """Return the first and the last commit time in a change file, as DMS wrote them; None if it has none."""
+def last_before_load(objects: TableObjects, position: Position, table: SourceTable) -> str:
+    """Return the newest pending change file that is from before the load, which has its changes; empty if none certainly is.
+
+    DMS writes no change file of a table while it loads it, and a load row's time is when DMS wrote it.
+    """
+    arrived = min((o.landed for o in objects.loads), default=0.0)
+    new = [o for o in objects.changes if o.name > position.last and not o.is_shared]
+    pending = [*takewhile(lambda o: o.landed <= arrived, new)]
+    try:
+        times = commit_times(objects.loads[0], table, LOAD_PHASE) if pending else None
+        began = times[0] if times else ""
+        written = table.endpoint.date_partition.written_s
+        started_s = datetime.fromisoformat(began).replace(tzinfo=UTC).timestamp() if began else 0.0
+        old = [*takewhile(lambda o: written(o.name) < started_s, pending)]
+        while old and not ((times := commit_times(old[-1], table)) and times[1] < began):
+            old.pop()
+    except UNKNOWN:
+        return ""
+    return old[-1].name if old else ""
+
+
+def commit_times(file: DmsObject, table: SourceTable, phase: int = CHANGE_PHASE) -> tuple[str, str] | None:
+    """Return the first and the last commit time in a change file, as DMS wrote them; None if it has none.
+
+    Of a load file, the times are those of its first rows.
+    """
     if file.is_parquet:
         return _times_of_parquet(file, table.endpoint)
-    roles = file_layout(table, CHANGE_PHASE, file)
+    roles = file_layout(table, phase, file)
     if "ts" not in roles:
         return None
     place, found = roles.index("ts"), []
@@ -68,6 +98,8 @@ def commit_times(file: DmsObject, table: SourceTable) -> tuple[str, str] | None:
             texts = records.fields.column(place).to_pylist()
             times = [text.replace("T", " ") for text in texts if text and text[0].isdigit()]
             found += [min(times), max(times)] if times else []
+            if found and phase == LOAD_PHASE:
+                break
     return (min(found), max(found)) if found else None
 
 

@@ -159,8 +159,10 @@ def _refuse_stopping_files(found: ClassifiedFiles, state: AppliedState, late: st
 
 def _require_listed_files(objects: TableObjects, state: AppliedState, without: Sequence[str]) -> None:
     """Raise PositionError if a change file is gone that was listed and not applied, unless `without` has it."""
-    present = {o.name for o in objects.changes}
-    gone = [n for n in state.record.awaited if n > state.position.last and n not in present and n not in without]
+    present, last = {o.name for o in objects.changes}, state.position.last
+    # only a full listing certainly has late files
+    awaited = [n for n in state.record.awaited if n > last or (objects.full and n not in state.record.files)]
+    gone = [n for n in awaited if n not in present and n not in without]
     if gone:
         all_gone = " All change files are gone: a TRUNCATE at the source may have deleted them." if not present else ""
         raise PositionError(

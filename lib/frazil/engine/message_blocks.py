@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Union
 
 from frazil.config.spec import TableSpec
 from frazil.core.changes import Changes
-from frazil.core.messages import Key, MessageNames, columns_of, gather, is_readable, seconds_of, type_messages
+from frazil.core.messages import (
+    Key,
+    MessageNames,
+    columns_of,
+    gather,
+    is_readable,
+    seconds_of,
+    type_messages,
+    with_sequence,
+)
 from frazil.core.types import arrow_of
 from frazil.dms.control_records import DEFINING_OPERATIONS
 from frazil.dms.stream_source import ARRIVED, MessagePlace, Messages, Offsets, StreamError, Work
@@ -313,6 +322,13 @@ def arrivals(_: str, messages: pa.Table) -> tuple[int, int]:
     return ends["min"].as_py(), ends["max"].as_py()
 
 
+def last_arrival(before_ms: int, _: str, messages: pa.Table) -> tuple[int | None, None]:
+    """Return when the last of some messages arrived before a time."""
+    import pyarrow.compute as pc
+
+    return pc.max(messages["arrived"].filter(pc.less(messages["arrived"], before_ms))).as_py(), None
+
+
 @dataclass(frozen=True)
 class Around:
     """Load records around which changes are looked for.
@@ -374,4 +390,7 @@ class PartReading:
                 changes = type_messages(messages, self.spec, self.names, self.spread_over)
                 if changes.rows.num_rows < len(messages):
                     messages = messages.filter(pc.is_in(messages["number"], changes.rows["number"]))
+                if self.spec.policy == "key":  # others keep the sequence, or have no order
+                    arrived = messages["arrived"].combine_chunks()
+                    changes = replace(changes, rows=with_sequence(changes.rows, arrived))
                 yield changes, self.order[partition], seconds_of(messages["built"])

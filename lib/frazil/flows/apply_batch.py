@@ -19,6 +19,7 @@ from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.file_names import time_of_name
 from frazil.dms.position import named
 from frazil.dms.source_errors import SourceError
+from frazil.dms.stream_source import StreamError
 from frazil.engine import collapsed_batch, latency_sketch, load_files, small_batch
 from frazil.engine.collapsed_batch import Collapsed, Wanted
 from frazil.engine.load_files import FilesToWrite, write_data_files
@@ -130,7 +131,7 @@ class _Applying:
             if found.counts_and_delays["transient_keys"]:
                 self._require_free(found)
             if found.counts_and_delays["out_of_sequence"]:
-                self._require_names_in_order()
+                self._require_order()
             return self._commit_collapsed(found, lane, why)
         finally:
             found.release()
@@ -162,8 +163,15 @@ class _Applying:
                 f"have DMS load the table again,{away} and run 01_full_load with on_changed_load=reload; nothing of this batch was applied",
             )
 
-    def _require_names_in_order(self) -> None:
-        """Raise SourceError if the changes are out of DMS's sequence, and files have the names of an hour that autumn repeats."""
+    def _require_order(self) -> None:
+        """Raise an error if the changes are out of DMS's sequence, and are messages, or files with names of an hour that autumn repeats."""
+        if "messages" in self.batch.size:
+            raise StreamError(
+                f"{self.spec.source}: changes of one key are in two partitions, and the older one would be applied last: keys moved when "
+                "partitions were added",
+                "run 02_cdc_merge with a smaller max_batch_messages, down to 1, until it is applied: such batches end at one time in all "
+                "partitions; nothing of this batch was applied",
+            )
         partition, files = self.book.endpoint.date_partition, self.batch.files
         if repeated := [f.path for f in files if partition.is_repeated(time_of_name(f.name))]:
             raise SourceError(

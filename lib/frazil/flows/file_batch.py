@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ from frazil.config.spec import TableSpec
 from frazil.dms.file_columns import first_alike
 from frazil.dms.file_integrity import FileWatch
 from frazil.dms.listing import DmsObject, TableObjects
+from frazil.dms.pending_changes import classify
 from frazil.dms.position import Position, after_changes
 from frazil.dms.source_errors import EndpointError
 from frazil.engine import small_batch
@@ -85,7 +87,8 @@ class FileBatch(Batch):
     def record(self, batch: str) -> dict[str, str]:
         """Return the properties that record which files the batch of this id applied."""
         base, taken = self.base, {o.name for o in self.files}
-        awaited = [o.name for o in self.listed.changes if o.name > base.position.last and o.name not in taken]
+        found = classify(self.listed.changes, base.position, base.record, time.time())
+        awaited = [o.name for o in (*found.late, *found.pending) if o.name not in taken]
         table = jvm.load_table(self.book.spark, self.book.name(self.spec))
         self.update = Update(table, base.record, batch, (*self.listed.loads, *self.listed.changes), awaited)
         self.update.changes(base.position, self.files, self.watch.contents(), self.listed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 
 from frazil.config.spec import TableSpec
 from frazil.dms.applied_files import key_of
@@ -17,6 +18,7 @@ from frazil.dms.changed_load import (
 )
 from frazil.dms.file_integrity import FileWatch
 from frazil.dms.file_layout import LOAD_PHASE
+from frazil.dms.late_files import last_before_load
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.load_gate import LoadGate, load_gate
 from frazil.dms.pending_changes import AppliedState, with_known_loads
@@ -183,7 +185,14 @@ class _Load:
         self.book, self.spec, self.there, self.base, self.action = book, spec, there, base, action
         self.files, self.name = list(there.loads), book.name(spec)
         self.began_ms = round(time.time() * 1000)
-        self.position = after_load(base.position, there, batch_branches.new_batch(load=True), replay=action == "replay")
+        before = base.position
+        if action != "replay" and (last := last_before_load(there, before, book.source_table(spec))):
+            old = [o for o in there.changes if before.last < o.name <= last]
+            book.progress(
+                f"{spec.source}: {many(old, 'change file')} from before the load, up to {last}: their changes are in the load"
+            )
+            before = replace(before, last=last, last_etag="", turn=0)
+        self.position = after_load(before, there, batch_branches.new_batch(load=True), replay=action == "replay")
         self.watch = FileWatch(self.files, spec.source, digests_of(book, self.files))
         self.expected: int | None = None
         """How many rows DMS loaded, if that is known."""

@@ -216,7 +216,7 @@ class _ColumnTracker:
         now = {f.id: new_name.get(f.name, f.name) for f in table.fields}
         if phase == LOAD_PHASE:
             self.carried = {n for i, n in now.items() if i in table.first}
-            self.skipping = set(table.earlier)
+            self.skipping = {n for _, n in table.former}
         else:
             self.carried = {now[f.id] for f in table.then if f.id in now} - set(position.missing_columns)
             self.skipping = {*position.ignored_columns, *(f.name for f in table.then if f.id not in now)}

@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 
 from frazil.config.settings import ParameterError
 from frazil.config.spec import TableSpec
+from frazil.config.timestamps import clock
 from frazil.dms.control_records import CREATE
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.load_gate import load_gate
 from frazil.dms.position import NO_LOAD, STREAM_LOAD, Position
 from frazil.dms.stream_retention import recreated
-from frazil.dms.stream_source import ARRIVED, Offsets, StreamRead, max_offsets, min_offsets, stream_name
+from frazil.dms.stream_source import ARRIVED, Offsets, StreamError, StreamRead, max_offsets, min_offsets, stream_name
 from frazil.engine.collapsed_batch import Collapsed, Wanted, frame_of
-from frazil.engine.message_blocks import Around, arrivals, find_places
+from frazil.engine.message_blocks import Around, arrivals, find_places, last_arrival
 from frazil.errors import many
 from frazil.flows import bad_row_limits, quarantine
 from frazil.flows.quarantine import OfBatch
@@ -31,6 +33,8 @@ from frazil.lake.other_writers import COLUMNS, OtherWriterError
 from frazil.lake.tables import TableState, columns_of, read_table_state
 from frazil.results import TableResult
 
+SKEW_MS = 1000
+"""A change counts as before a load record only if it came this much earlier: the clocks of brokers differ."""
 EMPTY = "no load records yet: counts as empty; its changes are applied as they come"
 
 
@@ -187,7 +191,21 @@ class _Load:
         for partition, before, _ in found:
             if before is not None:
                 old[partition] = max(before, old.get(partition, 0))
+        begin = max_offsets(begin, {p: place + 1 for p, place in old.items()})
+        self._require_one_load(spec, read, begin, newest)
         return old, any(after for *_, after in found)
+
+    def _require_one_load(self, spec: TableSpec, read: Read, begin: Offsets, newest: int) -> None:
+        """Raise StreamError if a change came between load records after `begin`, the newest of which came at `newest`."""
+        found = find_places(read.blocks, read.part(spec, begin, loads=True), arrivals) if len(self.end) > 1 else []
+        changes = read.part(spec, self.begin[spec.source])
+        for p, at, _ in find_places(read.blocks, changes, partial(last_arrival, newest - SKEW_MS)) if found else ():
+            if old := sorted({q for q, first, _ in found if at is not None and q != p and first < at}):
+                raise StreamError(
+                    f"{spec.source}: load records of two loads are there, of the older one in {', '.join(old)}: a change came between them in {p}",
+                    f"run 01_full_load with stream_start='{clock(at + 1)}', a time between the loads; a table that is loaded already: drop it "
+                    "and run 00_setup before",
+                )
 
     def _waits(self, spec: TableSpec, loads: list[Group], over: bool | None) -> str:
         """Return what is missing before a table's load is known to be complete."""

@@ -26,6 +26,8 @@ MASKED = "frazil.masked"
 """Table property: the ids of the columns that hold hashes, as a JSON list; tables of earlier versions lack it."""
 CONTROL_EVENTS = "frazil.schema-events"
 """Table property: the column changes from a stream's control records, oldest first: `[add, name, type]`, `[rename, old, new]`, `[type, name, old, new]`."""
+RENAMED = "renamed"
+"""An event there, `[renamed, old, new]`: the table was created with a column under its new name, and another one under the old."""
 _FORMER = {AUTO_COLUMNS: "frazil.learnt", CONTROL_EVENTS: "frazil.told"}
 """Their names in tables of earlier versions. They are read; the next write of the property removes them."""
 _ICEBERG = {"bigint": "long", "timestamp": "timestamptz", "timestamp_ntz": "timestamp"}

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from frazil.config.sql import literal
 from frazil.dms.position import POSITION, Position
 from frazil.errors import FrazilError
 from frazil.lake import jvm
 from frazil.lake.jvm import TAG
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_kept: set[tuple[int, int]] = set()
+"""Snapshots of positions, and of main, that were found to have their files."""
 
 
 class RolledBackError(FrazilError):
@@ -15,10 +23,13 @@ class RolledBackError(FrazilError):
     decision = True
 
 
-def require_not_rolled_back(table: jvm.JavaTable, name: str, stamp: dict[str, int]) -> list[jvm.JavaSnapshot]:
+def require_not_rolled_back(
+    spark: SparkSession, table: jvm.JavaTable, name: str, stamp: dict[str, int]
+) -> list[jvm.JavaSnapshot]:
     """Walk back from the current snapshot to the position's own; an older one on the way means a rollback.
 
-    Return the snapshots since the position, newest first.
+    If snapshots on the way expired, main must have all files of the position's snapshot. Return the snapshots since the
+    position, newest first.
     """
     since: list[jvm.JavaSnapshot] = []
     for snapshot in jvm.ancestors(table):
@@ -31,13 +42,29 @@ def require_not_rolled_back(table: jvm.JavaTable, name: str, stamp: dict[str, in
                 _statement_to_go_on(table, name, snapshot),
             )
     tagged = table.refs().get(TAG)
-    if tagged is None or tagged.snapshotId() != stamp["snapshot"]:
+    if tagged is None or tagged.snapshotId() != stamp["snapshot"] or not _has_files(spark, table, stamp["snapshot"]):
+        stored = Position.from_json(table.properties()[POSITION])[0]
+        stamped = stored.to_json(snapshot=since[-1].snapshotId(), sequence=since[-1].sequenceNumber())
         raise RolledBackError(
-            f"{name}: the history of its position is gone",
+            f"{name}: the history of its position is gone: it may have been rolled back",
             "run 01_full_load with on_changed_load=replay, which reads all load and change files again; if change files are gone, "
-            "have DMS load the table again and write reload",
+            f"have DMS load the table again and write reload; if it was not rolled back: ALTER TABLE {name} SET TBLPROPERTIES "
+            f"('{POSITION}' = {literal(stamped)})",
         )
     return since
+
+
+def _has_files(spark: SparkSession, table: jvm.JavaTable, snapshot: int) -> bool:
+    """Return whether main has all data files and delete files of a snapshot."""
+    from frazil.lake.jvm_row_delta import live_files
+
+    main = table.currentSnapshot().snapshotId()
+    if (snapshot, main) not in _kept:
+        then, now = (live_files(spark, table, s) for s in (snapshot, main))
+        if not all(path in now and all(d in now[path].deletes for d in file.deletes) for path, file in then.items()):
+            return False
+        _kept.add((snapshot, main))
+    return True
 
 
 def _statement_to_go_on(table: jvm.JavaTable, name: str, snapshot: jvm.JavaSnapshot) -> str:

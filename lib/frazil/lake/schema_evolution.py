@@ -17,7 +17,7 @@ from frazil.config.lake_types import OPERATION_COLUMNS, lake_type
 from frazil.config.spec import Column, TableSpec
 from frazil.errors import FrazilError
 from frazil.lake import jvm, jvm_schema
-from frazil.lake.jvm_schema import Field
+from frazil.lake.jvm_schema import RENAMED, Field
 from frazil.lake.other_writers import COLUMNS, moved_columns, to_record
 
 if TYPE_CHECKING:
@@ -73,12 +73,15 @@ class SchemaChange:
 
 @dataclass(frozen=True)
 class TableColumns:
-    """The columns in a table's metadata: now, in the snapshot that a batch starts from, and at any time before."""
+    """The columns in a table's metadata: now, in the snapshot that a batch starts from, and at any time before.
+
+    `former` has the names that each field id ever had.
+    """
 
     fields: tuple[Field, ...]
     then: tuple[Field, ...] = ()
     first: frozenset[int] = frozenset()
-    earlier: frozenset[str] = frozenset()
+    former: frozenset[tuple[int, str]] = frozenset()
     laid_out_by: frozenset[int] = frozenset()
     masked: frozenset[int] | None = None
     auto_columns: tuple[str, ...] = ()
@@ -95,7 +98,7 @@ def columns_in_metadata(spark: SparkSession, name: str, schemas: tuple[str, int,
         tuple(now),
         tuple(ever.get(schemas[2], now)),
         frozenset(f.id for f in ever[min(ever)]),
-        frozenset(f.name for schema in ever.values() for f in schema),
+        frozenset((f.id, f.name) for schema in ever.values() for f in schema),
         frozenset(jvm_schema.laid_out_by(spark, table)),
         frozenset(json.loads(masked)) if (masked := table.properties().get(jvm_schema.MASKED)) else None,
         tuple(jvm_schema.auto_columns(table)),
@@ -112,7 +115,7 @@ def as_column(name: str, kind: str, comment: str = "") -> Column:
 
 def with_control_records(spec: TableSpec, events: Iterable[Sequence[str]]) -> TableSpec:
     """Apply column changes from control records (`events`) to a spec, except those that the spec itself contains by now."""
-    events, own = list(events), {c.name for c in spec.file_columns}
+    events, own = [e for e in events if e[0] != RENAMED], {c.name for c in spec.file_columns}
     for at, (kind, name, *more) in enumerate(events):
         names = {c.name for c in spec.file_columns}
         if (kind == "add" and names & {name, _name_at_last(name, events[at + 1 :])}) or (
@@ -163,6 +166,7 @@ def steps_to(
         )
     steps, columns, taken = [], [], {}
     wanted = {c.name for c in spec.columns}
+    _require_renames_done(table, spec, have)
     renamed = _pending_renames(spec, have)
     for c in (*spec.columns, *(n for n in auto_columns if n.name not in wanted)):
         f = have.get(renamed.get(c.name) or (c.name if c.name not in renamed.values() else ""))
@@ -200,6 +204,18 @@ def _pending_renames(spec: TableSpec, have: Collection[str]) -> dict[str, str]:
     """Return the columns that the table has under an earlier name, with that name: another column may have it from now on."""
     earlier = {c.name: [n for n in c.renamed_from if n in have] for c in spec.columns if c.name not in have}
     return {name: names[0] for name, names in earlier.items() if names}
+
+
+def _require_renames_done(table: TableColumns, spec: TableSpec, have: dict[str, Field]) -> None:
+    """Raise SchemaError if the lake has a column both under its name and an earlier one, and was neither created so nor renamed."""
+    for c in spec.columns:
+        for old in {*c.renamed_from} & have.keys() - {c.name} if c.name in have else ():
+            if (have[c.name].id, old) not in table.former and (RENAMED, old, c.name) not in table.events:
+                raise SchemaError(
+                    f"{spec.source}: column '{c.name}' was '{old}' by {spec.file}, and the lake has both: nothing shows which one it is",
+                    f"if another '{c.name}' was dropped, undo the edit, apply all files from before, and rename by way of a third name, with 00_setup "
+                    f"after each edit; if the lake's names are right already, remove '{old}' from renamed_from",
+                )
 
 
 def require_no_swap(spec: TableSpec) -> None:

@@ -189,7 +189,11 @@ def columns_of(spark: SparkSession, table: jvm.JavaTable | str) -> str:
 def _columns_at_start(spark: SparkSession, table: jvm.JavaTable, spec: TableSpec) -> dict[str, str]:
     """Return the properties that record the field ids of a new table's columns, and of those that hold hashes."""
     masked = [i for n, i in jvm_schema.ids(spark, table).items() if n in spec.names and spec.column(n).mask]
-    return {COLUMNS: columns_of(spark, table), jvm_schema.MASKED: json.dumps(masked)}
+    renamed = [
+        (jvm_schema.RENAMED, n, c.name) for c in spec.columns for n in c.renamed_from if n in {*spec.names} - {c.name}
+    ]
+    events = {jvm_schema.CONTROL_EVENTS: json.dumps(renamed)} if renamed else {}
+    return {COLUMNS: columns_of(spark, table), jvm_schema.MASKED: json.dumps(masked), **events}
 
 
 def adopt(spark: SparkSession, name: str, spec: TableSpec, position: Position) -> None:
@@ -293,7 +297,7 @@ def read_table_state(spark: SparkSession, name: str, checked: bool = True) -> Ta
         require_table_in_past(table, name)
     stored, position, stamp = _stored_position(table, name)
     if checked:
-        since, again = require_not_rolled_back(table, name, stamp), RELOAD if position.stream else REPLAY
+        since, again = require_not_rolled_back(spark, table, name, stamp), RELOAD if position.stream else REPLAY
         require_own_columns(spark, table, name, again)
         require_unique_keys(spark, name, table, since, again)
     current, then = table.currentSnapshot(), table.snapshot(stamp["snapshot"])
@@ -335,5 +339,5 @@ def require_sound(spark: SparkSession, name: str) -> None:
     table = load(spark, name)
     require_table_in_past(table, name)
     *_, stamp = _stored_position(table, name)
-    require_not_rolled_back(table, name, stamp)
+    require_not_rolled_back(spark, table, name, stamp)
     require_own_columns(spark, table, name)
