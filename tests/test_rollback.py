@@ -55,6 +55,13 @@ def test_an_expired_history_is_accepted_while_the_tag_holds(loaded):
     assert loaded.rows("t") == [(1, "a"), (2, "b"), (3, "c"), (5, "e"), (6, "f")]
 
 
+def test_an_idle_table_that_was_compacted_more_than_once_goes_on(loaded):
+    for _ in range(2):
+        loaded.call("rewrite_data_files", "t", ", options => map('rewrite-all', 'true')")
+    loaded.call("expire_snapshots", "t", ", older_than => timestamp '2999-01-01', retain_last => 1")
+    assert loaded.changes("t", I(4, "d")).merged().rows("t") == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
+
+
 @pytest.mark.parametrize("change, after", [(I(4, "d"), [1, 2, 3, 4]), (D(1), [2, 3])], ids=["rows", "deletes"])
 def test_a_rollback_whose_snapshots_expired_is_refused(loaded, change, after):
     before = loaded.head("t")

@@ -28,8 +28,8 @@ def require_not_rolled_back(
 ) -> list[jvm.JavaSnapshot]:
     """Walk back from the current snapshot to the position's own; an older one on the way means a rollback.
 
-    If snapshots on the way expired, main must have all files of the position's snapshot. Return the snapshots since the
-    position, newest first.
+    If snapshots on the way expired, main must have all files of the position's snapshot, or only rewrites on top. Return
+    the snapshots since the position, newest first.
     """
     since: list[jvm.JavaSnapshot] = []
     for snapshot in jvm.ancestors(table):
@@ -42,7 +42,8 @@ def require_not_rolled_back(
                 _statement_to_go_on(table, name, snapshot),
             )
     tagged = table.refs().get(TAG)
-    if tagged is None or tagged.snapshotId() != stamp["snapshot"] or not _has_files(spark, table, stamp["snapshot"]):
+    is_known = tagged is not None and tagged.snapshotId() == stamp["snapshot"]
+    if not is_known or not (_are_rewrites(since) or _has_files(spark, table, stamp["snapshot"])):
         stored = Position.from_json(table.properties()[POSITION])[0]
         stamped = stored.to_json(snapshot=since[-1].snapshotId(), sequence=since[-1].sequenceNumber())
         raise RolledBackError(
@@ -52,6 +53,11 @@ def require_not_rolled_back(
             f"('{POSITION}' = {literal(stamped)})",
         )
     return since
+
+
+def _are_rewrites(snapshots: list[jvm.JavaSnapshot]) -> bool:
+    """Return whether snapshots are compactions and the like, of which an idle table may have many: they replace all files."""
+    return all(snapshot.operation() == "replace" for snapshot in snapshots)
 
 
 def _has_files(spark: SparkSession, table: jvm.JavaTable, snapshot: int) -> bool:
