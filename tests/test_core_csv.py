@@ -51,6 +51,31 @@ def test_fields_are_told_apart_in_every_dialect(dialect, text, rows, block):
     assert [fields for _, fields in read(text.encode(), 2, dialect, block)] == rows
 
 
+@pytest.mark.parametrize("dialect", [Dialect(), Dialect("§", "\x1e"), Dialect(",", "\r\n"), Dialect("||", "@@")])
+@pytest.mark.parametrize("block", [*range(3, 12), 1 << 20])
+def test_characters_of_the_standard_form_may_be_in_texts(dialect, block):
+    odd = [chr(c) for c in range(0xFDD0, 0xFDF0)]
+    texts = ["\n", "\r", "§", "||", "@@", ",", *odd, *[odd[0] + c for c in odd], *[c + odd[0] + c for c in odd]]
+    rows = [[text, f"x{text}"] for text in texts]
+    lines = [dialect.delimiter.join(f'"{field}"' for field in row) + dialect.row_delimiter for row in rows]
+    assert [fields for _, fields in read("".join(lines).encode(), 2, dialect, block)] == rows
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 1 << 20])
+@pytest.mark.parametrize(
+    ("dialect", "text", "rows"),
+    [
+        (Dialect(), '\na\n\n""\n\n', [None, "a", None, "", None]),
+        (Dialect(), "\n", [None]),
+        (Dialect(header=True), "v\n\na\n", [None, "a"]),
+        (Dialect(",", "\r\n"), "\r\na\r\n\r\n", [None, "a", None]),
+        (Dialect(quotes=False), "a\n\n", ["a", None]),
+    ],
+)  # fmt: skip
+def test_an_empty_line_is_a_row_of_one_field(dialect, text, rows, block):
+    assert [fields for _, fields in read(text.encode(), 1, dialect, block)] == [[v] for v in rows]
+
+
 def test_rows_of_another_width_are_named_by_number():
     assert read(b"1,2\n\n1\n1,2,3\n4,5\n", 2) == [(1, ["1", "2"]), (2, 1), (3, 3), (4, ["4", "5"])]
 
