@@ -15,7 +15,7 @@ import pytest
 
 from frazil.cli import visible
 from frazil.config.settings import LatencySettings, OperateSettings
-from frazil.dms.endpoint import DatePartition
+from frazil.dms.endpoint import DatePartition, Endpoint
 from frazil.dms.listing import DmsObject
 from frazil.engine import latency_sketch, small_batch
 from frazil.engine.latency_sketch import OF_FILES, QUANTILES, Ages, sketch
@@ -24,7 +24,7 @@ from frazil.lake import jvm, pyiceberg_catalog
 from frazil.report import chart_captions, lake_charts, latency_charts
 from frazil.report.chart_style import tick
 from frazil.report.latency import Analysis, shares, stage_name, stage_rows
-from frazil.report.settings_advice import Observed, Setting, fit
+from frazil.report.settings_advice import Advice, Observed, Setting, fit
 from helpers import FILE2, FILE3, D, I, U
 
 SCHEMA = """table string, snapshot_id long, committed_ms long, visible_ms long, changes long, files long, bytes long, picked_up_ms long,
@@ -199,6 +199,36 @@ def test_clocks_that_contradict_each_other_are_shown_and_not_cut_off(analysed):
     stages = a.percentiles("table", "stage").set_index(["table", "stage"])
     assert stages.loc[("shop.events", "source_to_dms")]["p50"] == pytest.approx(-2.5, rel=0.02)
     assert latency_charts.stages(a) is not None
+
+
+@pytest.mark.spark
+def test_latencies_below_zero_are_no_latencies(analysed):
+    """A source's clock that is ahead: of all tables, and of one among others."""
+    import pandas as pd
+
+    a = analysed(*(commit(at_s=at, delays=(-9.0, -7.0)) for at in range(0, 8000, 100)))
+    draws = ("heat", "backlog", "ecdf", "tables_by_hour")
+    assert [getattr(latency_charts, draw)(a) for draw in draws] == [None] * 4
+    assert lake_charts.timeline(a, pd.DataFrame(columns=["action", "began_ms", "ended_ms"])) is None
+    for told in (chart_captions.all_day, chart_captions.backlog, chart_captions.tables, chart_captions.hours):
+        assert told(a).startswith(chart_captions.CLOCKS) and "by up to 11.1 s" in told(a), told
+    assert chart_captions.slowest_commit(a.slowest()) == chart_captions.CLOCKS
+    advice = Advice(a, LatencySettings(trigger_s=2.0), Endpoint())
+    assert advice.model is None and "do not contradict" in chart_captions.advice(advice)
+    assert stage_rows(a)[-1]["p50"] == pytest.approx(-7.0, rel=0.3)
+
+    good = [commit(at_s=at, delays=(4.0, 6.0)) for at in range(0, 200, 5)]
+    a = analysed(*good, *(commit("shop.ahead", at_s=at, delays=(-9.0,)) for at in range(0, 200, 5)))
+    grid = latency_charts.heat(a).axes[0].collections[0]
+    assert grid.get_coordinates()[..., 1].min() > 3.0, "no band for what took less than 0 s"
+    curve = latency_charts.ecdf(a).axes[0].lines[-4]
+    assert [y for x, y in zip(*curve.get_data(), strict=True) if x < 0][-1] == pytest.approx(100 / 3, abs=1)
+    for told in (chart_captions.all_day(a), chart_captions.tables(a)):
+        assert (
+            "Figures of 1 table are too low: by the clocks, changes of shop.ahead were in the lake up to 9.0 s before"
+            in told
+        )
+    assert "too low" not in chart_captions.all_day(analysed(*good))
 
 
 @pytest.mark.spark

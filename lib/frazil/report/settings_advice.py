@@ -83,10 +83,10 @@ class Observed:
 
 
 def observed(a: Analysis, setting: Setting) -> Observed | None:
-    """Measure the setting under which a window of commits ran; return None if stages are missing."""
+    """Measure the setting under which a window of commits ran; return None if stages are missing or clocks contradict."""
     stages = a.percentiles("stage").set_index("stage")
     needed = ["source_to_commit", "source_to_dms", "landed_to_pickup", "pickup_to_commit"]
-    if not set(needed) <= set(stages.index):
+    if not set(needed) <= set(stages.index) or a.clocks_contradict:
         return None
     whole, dms, wait, service = (stages.loc[n] for n in needed)
     slices, tables = a.slices, a.slices["table"].nunique()
