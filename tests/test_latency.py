@@ -450,7 +450,7 @@ def test_the_model_gives_back_what_it_was_fitted_on_and_queues_where_the_machine
     for x in settings:
         wait_dms = 0.3 + x.interval_s * (1 / (1 + x.interval_s) + x.interval_s / (1 + x.interval_s) / 2)
         service = truth.batch(x)[0]
-        measured = seen(x.interval_s, x.trigger_s, service, wait_dms, 0.2 + truth.look_window(x, service) / 2)
+        measured = seen(x.interval_s, x.trigger_s, service, wait_dms, 0.2 + truth.run(x).window_s / 2)
         found = fit(measured, 1.5)
         assert found.fixed_s == pytest.approx(0.8, rel=0.01)
         assert found.batch(x)[0] == pytest.approx(service, rel=0.01)
@@ -459,6 +459,18 @@ def test_the_model_gives_back_what_it_was_fitted_on_and_queues_where_the_machine
         assert (found.delta, found.epsilon) == pytest.approx((0.3, 0.2), abs=0.05)
     slow, quick = (replace(found, fixed_s=f).batch(Setting(1, 32_000, 0))[0] for f in (4.0, 0.1))
     assert slow > 4.0 * 2 > quick  # four tables share a machine that does one and a half at a time
+
+
+def test_a_model_fitted_on_jobs_by_a_schedule_gives_them_back():
+    truth = replace(fit(seen(2, 3, 1.0, 1.5, 1.5), 2.0), fixed_s=8.0, parallel=1.5, epsilon=2.0)
+    x = Setting(10, 32_000, 300)
+    run = truth.run(x)
+    measured = seen(10, 300, run.service_s, 8.0, 60 + run.window_s / 2 + 2.0)
+    found = fit(measured, 1.5)
+    assert (found.fixed_s, found.epsilon) == pytest.approx((8.0, 2.0), rel=0.05)
+    assert found.run(Setting(2, 32_000, 3)).service_s == pytest.approx(
+        truth.run(Setting(2, 32_000, 3)).service_s, rel=0.05
+    )
 
 
 def test_cheaper_is_slower_and_prices_are_the_settings(tmp_path):
@@ -473,6 +485,7 @@ def test_cheaper_is_slower_and_prices_are_the_settings(tmp_path):
     of_two_workers = LatencySettings(prices={"worker_vcpu": "8", "worker_gb": "32"})
     assert model.cost(now, of_two_workers) == pytest.approx(model.cost(large, s))
     assert of_two_workers.prices_of == s.prices_of != LatencySettings(prices={"gb_hour": "1"}).prices_of
+    assert model.latency(rare)[0] - replace(model, start_s=10.0).latency(rare)[0] == pytest.approx(50, abs=1)
     more = replace(now, min_file_kb=0.1)
     assert model.latency(more)[0] < model.latency(now)[0]
 
