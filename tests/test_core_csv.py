@@ -44,6 +44,7 @@ def read(raw: bytes, width: int, dialect: Dialect = PLAIN, block: int = 1 << 20)
         (Dialect("\t", quotes=False), '"a\tb"\n', [['"a', 'b"']]),
         (Dialect(header=True), 'id,"v\nw"\n1,2\n', [["1", "2"]]),
         (Dialect(), "\ufeffa,b\n", [["a", "b"]]),
+        (Dialect(), "a,b\n\ufeffc,d\n\ufeff,\n", [["a", "b"], ["\ufeffc", "d"], ["\ufeff", None]]),
         (Dialect(), "", []),
     ],
 )  # fmt: skip

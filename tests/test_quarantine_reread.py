@@ -99,6 +99,9 @@ def test_what_is_no_line_or_more_than_one_stays_bad():
     found = records_of_lines([line.encode() for line in lines], 2, Dialect())
     assert found.numbers.tolist() == [0, 5]
     assert sorted((w.number, w.line) for w in found.wrong_width) == [(i, lines[i]) for i in (1, 2, 3, 4, 6)]
+    one = records_of_lines([b"", "\ufeff".encode(), b"a,b", b'""'], 1, Dialect())
+    assert (one.numbers.tolist(), one.fields[0].to_pylist()) == ([0, 1, 3], [None, "\ufeff", ""])
+    assert [w.number for w in one.wrong_width] == [2]
     reasons = [row["reason"] for row in rows_of([record(line) for line in ("", '"I', "I|x", "||||||||")])]
     assert all("too many or too few fields" in reason for reason in reasons[:3])
     assert reasons[3] == "unknown operation None, none of I, U, D or their OpValues"

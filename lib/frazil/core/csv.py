@@ -122,7 +122,7 @@ def records_of_lines(lines: Sequence[bytes], width: int, dialect: Dialect) -> Re
     form = _StandardForm(dialect)
     texts, row = [form.standard(line, last=True) for line in lines], _row_form(form.delimiter, dialect.quotes)
     single = [i for i, text in enumerate(texts) if (text or width == 1) and row.fullmatch(text)]
-    text = NEWLINE + NEWLINE.join(texts[i] for i in single)  # Arrow would take a byte order mark off its start
+    text = b"".join(texts[i] + NEWLINE for i in single)
     records = _parse(text, width, dialect, form.restored, np.array(single, "int64"))
     others = {*range(len(lines))} - {*single}
     wrong = [WrongWidth(i, 0, lines[i].decode("utf-8", "replace")) for i in sorted(others)]
@@ -373,7 +373,8 @@ def _parse(text: bytes, width: int, dialect: Dialect, restored: dict[str, str], 
         wrong.append((row.number - 1, row.actual_columns, row.text))
         return "skip"
 
-    fields = _split(_as_utf8(text), width, dialect, keep)
+    text = _as_utf8(BOM + text if text.startswith(BOM) else text)  # Arrow takes a byte order mark off its start
+    fields = _split(text, width, dialect, keep)
     fields = _put_back(fields, restored) if restored else fields
     rows = fields.num_rows + len(wrong)
     numbers = np.arange(first, first + rows) if isinstance(first, int) else first
