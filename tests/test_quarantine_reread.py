@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.config.spec import parse_spec
-from frazil.core.bad_rows import with_lines, with_values
+from frazil.core.bad_rows import OP, with_lines, with_values
 from frazil.core.changes import type_columns, type_records
 from frazil.core.csv import Dialect, records_of_lines
 from frazil.core.field_meaning import FieldRules
@@ -116,8 +116,9 @@ def test_rows_of_parquet_come_back_from_their_texts():
     }  # fmt: skip
     batch = pa.RecordBatch.from_pydict(columns)
     old = spec_with(*COLUMNS)
-    bad = type_columns(batch, 1, roles, old, FieldRules()).bad
-    kept = with_values(bad, batch, roles, old, FieldRules())
+    rules = FieldRules(of_load=True)
+    bad = type_columns(batch, 1, roles, old, rules).bad
+    kept = with_values(bad, batch, roles, old, rules)
     found = rows_of([record(row.kept.raw, "parquet", roles) for row in kept])
     micros = int(at.replace(tzinfo=UTC).timestamp() * 1e6)
     assert [values(row) for row in found] == [
@@ -126,6 +127,9 @@ def test_rows_of_parquet_come_back_from_their_texts():
         (3, BIG, None, None, micros, None),
     ]
     assert [(row["op"], row["reason"]) for row in found] == [("U", None), ("I", None), ("I", None)]
+    batch = batch.set_column(2, "n", pa.array([1] * 3))
+    bad = type_columns(batch, 1, roles, old, FieldRules()).bad
+    assert [(row.number, row.column) for row in bad] == [(2, OP), (3, OP)], "a row of changes without one is no insert"
 
 
 def test_a_row_that_did_not_fit_gets_the_present_layout_and_any_other_keeps_its_own():

@@ -56,8 +56,10 @@ def values_by_role(columns: pa.RecordBatch, roles: Sequence[str], rules: FieldRu
             values[role] = without(values[role], "")
     if "seq" in values:
         values["seq"] = values["seq"].cast(pa.string())
-    if "op" in values:  # a load file may have the column without a value
-        values["op"] = pc.fill_null(_operations(values["op"].cast(pa.string()), rules), "I")
+    if "op" in values:
+        values["op"] = _operations(values["op"].cast(pa.string()), rules)
+        if rules.of_load:  # whose rows may have the column without a value
+            values["op"] = pc.fill_null(values["op"], "I")
     return values
 
 
