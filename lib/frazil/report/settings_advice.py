@@ -217,13 +217,16 @@ class Model:
         at = np.searchsorted(reached, [0.5, 0.95])
         return tuple(float(x) for x in total.ravel()[order][at])
 
-    def cost(self, setting: Setting, s: LatencySettings) -> float:
-        """Return the cost of a day on AWS at the prices in the settings: the worker, and S3's requests."""
-        price, run = s.price, self.run(setting)
-        hour = price("worker_vcpu") * price("vcpu_hour") + price("worker_gb") * price("gb_hour")
-        return 24 * run.paid * setting.speed * hour + self.requests(setting, run, s)
+    def cost(self, setting: Setting, s: LatencySettings, run: Run | None = None, active: float = 1.0) -> float:
+        """Return the cost of a day on AWS at the prices in the settings: the worker, and S3's requests.
 
-    def requests(self, setting: Setting, run: Run, s: LatencySettings) -> float:
+        `run`: where it is not the setting's own. `active`: the share of the day in which workers run at all.
+        """
+        price, run = s.price, run or self.run(setting)
+        hour = price("worker_vcpu") * price("vcpu_hour") + price("worker_gb") * price("gb_hour")
+        return 24 * run.paid * active * setting.speed * hour + self._requests(setting, run, s)
+
+    def _requests(self, setting: Setting, run: Run, s: LatencySettings) -> float:
         """Return the cost of a day's requests to S3, as if changes came all day."""
         price, k = s.price, self.observed.tables
         files, looks, commits = (k * DAY / each for each in (self.file_s(setting), run.look_s, run.between_s))

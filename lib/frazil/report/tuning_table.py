@@ -10,7 +10,7 @@ For the measured load, with the fitted model of `settings_advice` (D, 1/λ, J, R
     paid    = active · J / C for one pass; active for a job that ends when the source sleeps; 1 for one that stays all day
     dollars a day = 24 · paid · (vCPU · price + GB · price) + S3's requests + transitions
 
-`active` is the share of the window's slices with commits. A worker has 4 GB a vCPU.
+`active` is the share of the window's slices with commits. A worker has as many GB a vCPU as the present one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from frazil.report.latency import Analysis
     from frazil.report.settings_advice import Advice
 
-GB_VCPU, POLL_S, VCPUS = 4, 3.0, (1, 2, 4, 8)
+POLL_S, VCPUS = 3.0, (1, 2, 4, 8)
 LOOKS, STARTS = 3, 6
 """State transitions for each poll of the queue, and for each job."""
 
@@ -74,10 +74,9 @@ def row(model: Model, s: LatencySettings, aim: Aim, vcpu: int, active: float) ->
     """Return latency and dollars a day of an aim on a worker of this size; None where the worker does not keep up."""
     setting = Setting(aim.interval_s, aim.min_file_mb * 1024, POLL_S, vcpu / s.price("worker_vcpu"))
     run = _one_pass(model, aim, setting) if aim.job == "one pass" else model.run(setting)
-    latency, paid = model.latency(setting, run), run.paid * (1.0 if aim.job == "stays" else active)
-    usd = 24 * paid * vcpu * (s.price("vcpu_hour") + GB_VCPU * s.price("gb_hour")) + model.requests(setting, run, s)
+    latency, active = model.latency(setting, run), 1.0 if aim.job == "stays" else active
     transitions = DAY / aim.wait_s * LOOKS + (DAY / run.look_s * STARTS if aim.job == "one pass" else 0)
-    usd += transitions * s.price("transition_1000") / 1000
+    usd = model.cost(setting, s, run, active) + transitions * s.price("transition_1000") / 1000
     keeps_up = latency[1] < DAY / 2
     figures = {"p50_s": round(latency[0], 1), "p95_s": round(latency[1], 1), "usd_a_day": round(usd, 2)}
     return {
