@@ -44,7 +44,6 @@ def as_texts_where_lacking(column: Column, values: pa.Array) -> pa.Array | None:
 
     A time outside the years 1 to 9999 has a text that names it, so that its pattern can be recognized.
     """
-    import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.types as types
 
