@@ -221,6 +221,10 @@ def test_latencies_below_zero_are_no_latencies(analysed):
     a = analysed(*good, *(commit("shop.ahead", at_s=at, delays=(-9.0,)) for at in range(0, 200, 5)))
     grid = latency_charts.heat(a).axes[0].collections[0]
     assert grid.get_coordinates()[..., 1].min() > 3.0, "no band for what took less than 0 s"
+    late = analysed(*good, *(commit(at_s=at, delays=(-9.0,)) for at in range(200, 240, 5)))
+    none = pd.DataFrame(columns=["action", "began_ms", "ended_ms"])
+    for axes in (latency_charts.heat(late).axes[0], lake_charts.timeline(late, none).axes[1]):
+        assert all(line.get_ydata()[-1] != line.get_ydata()[-1] for line in axes.lines), "no line below 0 s"
     curve = latency_charts.ecdf(a).axes[0].lines[-4]
     assert [y for x, y in zip(*curve.get_data(), strict=True) if x < 0][-1] == pytest.approx(100 / 3, abs=1)
     for told in (chart_captions.all_day(a), chart_captions.tables(a)):

@@ -70,7 +70,8 @@ def heat(a: Analysis) -> Figure | None:
     columns = times(np.append(every, every[-1] + width))
     shown = np.ma.masked_less_equal(np.nan_to_num(grid.to_numpy()), 0)
     mesh = axes.pcolormesh(columns, edges, shown, cmap="Blues", vmin=0, vmax=max(0.3, float(shown.max()) * 0.8))
-    lines = lines.set_index("slice").reindex(every).clip(lower=0)  # no line where nothing was committed
+    lines = lines.set_index("slice").reindex(every)  # no line where nothing was committed
+    lines = lines.where(lines > 0)
     middle = times(every + width // 2)
     for name, colour, style in (("p95", RED, "-"), ("p50", "black", "--")):
         marker = "." if lines[name].count() < 30 else ""
