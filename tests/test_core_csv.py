@@ -190,6 +190,15 @@ def test_a_column_that_the_log_did_not_carry_is_absent_and_not_null():
     assert changes.rows["new_1"].to_pylist() == [None, None] and not changes.bad
 
 
+@pytest.mark.parametrize("kind", ["WSTRING(9)", "INT8"])
+@pytest.mark.parametrize("null", ["", "NULL"])
+def test_a_key_that_the_log_did_not_carry_is_missing_and_not_an_empty_text(null, kind):
+    spec = parse_spec(spec_of("public.t", "a INT8", f"b {kind}", "v WSTRING(9)", key=["a", "b"]))
+    roles = ("op", "after:a", "after:b", "after:v")
+    found = typed("U,1,~,x\n", spec, roles, FieldRules(null=null, not_carried="~"))
+    assert [(b.number, b.column, b.reason) for b in found.bad] == [(1, KEY, "no value in key column b")]
+
+
 def test_operations_go_by_their_own_texts():
     changes = typed("INSERT,,1,a,1,\nD,,2,a,1,\n", T, ROW, FieldRules(operations={"INSERT": "I", "DEL": "D"}))
     assert changes.rows["op"].to_pylist() == ["I", "D"]

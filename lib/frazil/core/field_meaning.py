@@ -81,12 +81,11 @@ def meaning_of_texts(role: str, text: pa.Array, spec: TableSpec, rules: FieldRul
     image, name = role.split(":", 1)
     column = spec.column(name)
     has_empty = column.dms_type in HAVE_EMPTY
-    if rules.not_carried is not None:
-        text = without(text, rules.not_carried)
     may_be_unchanged = image == "before" and spec.policy != "multiset"  # DMS writes nothing for an unchanged key
     if rules.null and has_empty and not may_be_unchanged:
         text = pc.fill_null(text, "")
-    return without(text, *(word for word in ("", rules.null) if word or not has_empty))
+    words = [word for word in ("", rules.null) if word or not has_empty]
+    return without(text, *words, *([] if rules.not_carried is None else [rules.not_carried]))
 
 
 def without(texts: pa.Array, *words: str) -> pa.Array:
