@@ -44,11 +44,37 @@ def read(raw: bytes, width: int, dialect: Dialect = PLAIN, block: int = 1 << 20)
         (Dialect("\t", quotes=False), '"a\tb"\n', [['"a', 'b"']]),
         (Dialect(header=True), 'id,"v\nw"\n1,2\n', [["1", "2"]]),
         (Dialect(), "\ufeffa,b\n", [["a", "b"]]),
+        (Dialect(), "a,b\n\ufeffc,d\n\ufeff,\n", [["a", "b"], ["\ufeffc", "d"], ["\ufeff", None]]),
         (Dialect(), "", []),
     ],
 )  # fmt: skip
 def test_fields_are_told_apart_in_every_dialect(dialect, text, rows, block):
     assert [fields for _, fields in read(text.encode(), 2, dialect, block)] == rows
+
+
+@pytest.mark.parametrize("dialect", [Dialect(), Dialect("§", "\x1e"), Dialect(",", "\r\n"), Dialect("||", "@@")])
+@pytest.mark.parametrize("block", [*range(3, 12), 1 << 20])
+def test_characters_of_the_standard_form_may_be_in_texts(dialect, block):
+    odd = [chr(c) for c in range(0xFDD0, 0xFDF0)]
+    texts = ["\n", "\r", "§", "||", "@@", ",", *odd, *[odd[0] + c for c in odd], *[c + odd[0] + c for c in odd]]
+    rows = [[text, f"x{text}"] for text in texts]
+    lines = [dialect.delimiter.join(f'"{field}"' for field in row) + dialect.row_delimiter for row in rows]
+    assert [fields for _, fields in read("".join(lines).encode(), 2, dialect, block)] == rows
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 1 << 20])
+@pytest.mark.parametrize(
+    ("dialect", "text", "rows"),
+    [
+        (Dialect(), '\na\n\n""\n\n', [None, "a", None, "", None]),
+        (Dialect(), "\n", [None]),
+        (Dialect(header=True), "v\n\na\n", [None, "a"]),
+        (Dialect(",", "\r\n"), "\r\na\r\n\r\n", [None, "a", None]),
+        (Dialect(quotes=False), "a\n\n", ["a", None]),
+    ],
+)  # fmt: skip
+def test_an_empty_line_is_a_row_of_one_field(dialect, text, rows, block):
+    assert [fields for _, fields in read(text.encode(), 1, dialect, block)] == [[v] for v in rows]
 
 
 def test_rows_of_another_width_are_named_by_number():
@@ -162,6 +188,15 @@ def test_a_column_that_the_log_did_not_carry_is_absent_and_not_null():
     changes = typed("U,,1,?,2,\nU,,2,,2,\n", T, ROW, ReadRules("", "?"))
     assert changes.rows["absent_1"].to_pylist() == [True, False]
     assert changes.rows["new_1"].to_pylist() == [None, None] and not changes.bad
+
+
+@pytest.mark.parametrize("kind", ["WSTRING(9)", "INT8"])
+@pytest.mark.parametrize("null", ["", "NULL"])
+def test_a_key_that_the_log_did_not_carry_is_missing_and_not_an_empty_text(null, kind):
+    spec = parse_spec(spec_of("public.t", "a INT8", f"b {kind}", "v WSTRING(9)", key=["a", "b"]))
+    roles = ("op", "after:a", "after:b", "after:v")
+    found = typed("U,1,~,x\n", spec, roles, ReadRules(null=null, not_carried="~"))
+    assert [(b.number, b.column, b.reason) for b in found.bad] == [(1, KEY, "no value in key column b")]
 
 
 def test_operations_go_by_their_own_texts():

@@ -59,3 +59,10 @@ def test_values_of_parquet_become_what_is_declared(kind, values, replace, wanted
         assert bool(found.bad) == bad, found.bad
         assert not bad or "out of range" not in found.bad[0].reason
     assert found.rows["new_1"].to_pylist() == wanted
+
+
+@pytest.mark.parametrize("values", [[0.1], [0.1, math.nan]])
+def test_a_value_without_its_type_changes_no_other_one_of_its_block(values):
+    columns = pa.RecordBatch.from_arrays([pa.array(range(len(values))), pa.array(values, pa.float32())], ["id", "x"])
+    found = type_parquet(columns, 1, ("after:id", "after:x"), spec("x", "NUMERIC(9,2)", {"NaN": None}), ReadRules())
+    assert [b.number for b in found.bad] == [1], "the float is 0.10000000149"

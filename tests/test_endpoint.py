@@ -142,6 +142,7 @@ def test_operations_of_others_are_told_beside_the_settings(tmp_path):
         ({"CdcInsertsOnly": True, "CdcInsertsAndUpdates": True}, "CdcInsertsOnly and CdcInsertsAndUpdates are both on"),
         ({"CdcInsertsAndUpdates": True}, "contradicts itself(.|\n)*CdcHasOp"),
         ({"UseCsvNoSupValue": True}, "CsvNoSupValue is not set"),
+        ({"UseCsvNoSupValue": True, "CsvNoSupValue": "NULL", "CsvNullValue": "NULL"}, "are the same text"),
         ({"PreserveTransactions": True}, "CdcPath is not set"),
         ({"PreserveTransactions": True, "CdcPath": "c", "AddColumnName": True}, "PreserveTransactions and AddColumnName"),
         ({"PreserveTransactions": True, "CdcPath": "c", "DatePartitionEnabled": True}, "and DatePartitionEnabled are both on"),

@@ -135,13 +135,19 @@ def test_a_sorted_table_that_keeps_every_change_gets_them_in_its_order(world, mo
     ]
 
 
-def test_a_row_of_nulls_alone_is_loaded_into_a_table_without_a_key(new_world):
+@pytest.mark.parametrize("size", [lambda _: None, _in_tasks], ids=["small", "in tasks"])
+@pytest.mark.parametrize(
+    ("columns", "text", "rows"),
+    [(["v WSTRING(9)", "n INT4"], "a,1\n,\nb,2\n", [("a", 1, 1), ("b", 2, 3), (None, None, 2)]), (["n INT4"], "1\n\n2\n\n", [(1, 1), (2, 3), (None, 2), (None, 4)])],
+)  # fmt: skip
+def test_a_row_of_nulls_alone_is_loaded_into_a_table_without_a_key(new_world, monkeypatch, columns, text, rows, size):
+    size(monkeypatch)
     w = new_world(TimestampColumnName="")
     w.rules = {"rules": []}
-    w.table("t", "v WSTRING(9)", "n INT4", key=[])
+    w.table("t", *columns, key=[])
     w.specs["t"]["without_key"] = "append"
-    w.table_file("t").write("t", LOAD1, "a,1\n,\nb,2\n").loaded()
-    assert [(r[0], r[1], r[6]) for r in w.rows("t")] == [("a", 1, 1), ("b", 2, 3), (None, None, 2)]
+    w.table_file("t").write("t", LOAD1, text).loaded()
+    assert [(*r[: len(columns)], r[-1]) for r in w.rows("t")] == rows
 
 
 @pytest.mark.parametrize("size", [lambda _: None, _in_tasks], ids=["small", "in tasks"])

@@ -15,7 +15,7 @@ import pytest
 
 from frazil.cli import visible
 from frazil.config.settings import LatencySettings, OperateSettings
-from frazil.dms.endpoint import DatePartition
+from frazil.dms.endpoint import DatePartition, Endpoint
 from frazil.dms.listing import DmsObject
 from frazil.engine import latency_sketch, small_batch
 from frazil.engine.latency_sketch import OF_FILES, QUANTILES, Ages, sketch
@@ -24,7 +24,7 @@ from frazil.lake import jvm, pyiceberg_catalog
 from frazil.report import chart_captions, lake_charts, latency_charts
 from frazil.report.chart_style import tick
 from frazil.report.latency import Analysis, shares, stage_name, stage_rows
-from frazil.report.settings_advice import Observed, Setting, fit
+from frazil.report.settings_advice import Advice, Observed, Setting, fit
 from helpers import FILE2, FILE3, D, I, U
 
 SCHEMA = """table string, snapshot_id long, committed_ms long, visible_ms long, changes long, files long, bytes long, picked_up_ms long,
@@ -207,6 +207,40 @@ def test_clocks_that_contradict_each_other_are_shown_and_not_cut_off(analysed):
     stages = a.percentiles("table", "stage").set_index(["table", "stage"])
     assert stages.loc[("shop.events", "source_to_dms")]["p50"] == pytest.approx(-2.5, rel=0.02)
     assert latency_charts.stages(a) is not None
+
+
+@pytest.mark.spark
+def test_latencies_below_zero_are_no_latencies(analysed):
+    """A source's clock that is ahead: of all tables, and of one among others."""
+    import pandas as pd
+
+    a = analysed(*(commit(at_s=at, delays=(-9.0, -7.0)) for at in range(0, 8000, 100)))
+    draws = ("heat", "backlog", "ecdf", "tables_by_hour")
+    assert [getattr(latency_charts, draw)(a) for draw in draws] == [None] * 4
+    assert lake_charts.timeline(a, pd.DataFrame(columns=["action", "began_ms", "ended_ms"])) is None
+    for told in (chart_captions.all_day, chart_captions.backlog, chart_captions.tables, chart_captions.hours):
+        assert told(a).startswith(chart_captions.CLOCKS) and "by up to 11.1 s" in told(a), told
+    assert chart_captions.slowest_commit(a.slowest()) == chart_captions.CLOCKS
+    advice = Advice(a, LatencySettings(trigger_s=2.0), Endpoint())
+    assert advice.model is None and "do not contradict" in chart_captions.advice(advice)
+    assert stage_rows(a)[-1]["p50"] == pytest.approx(-7.0, rel=0.3)
+
+    good = [commit(at_s=at, delays=(4.0, 6.0)) for at in range(0, 200, 5)]
+    a = analysed(*good, *(commit("shop.ahead", at_s=at, delays=(-9.0,)) for at in range(0, 200, 5)))
+    grid = latency_charts.heat(a).axes[0].collections[0]
+    assert grid.get_coordinates()[..., 1].min() > 3.0, "no band for what took less than 0 s"
+    late = analysed(*good, *(commit(at_s=at, delays=(-9.0,)) for at in range(200, 240, 5)))
+    none = pd.DataFrame(columns=["action", "began_ms", "ended_ms"])
+    for axes in (latency_charts.heat(late).axes[0], lake_charts.timeline(late, none).axes[1]):
+        assert all(line.get_ydata()[-1] != line.get_ydata()[-1] for line in axes.lines), "no line below 0 s"
+    curve = latency_charts.ecdf(a).axes[0].lines[-4]
+    assert [y for x, y in zip(*curve.get_data(), strict=True) if x < 0][-1] == pytest.approx(100 / 3, abs=1)
+    for told in (chart_captions.all_day(a), chart_captions.tables(a)):
+        assert (
+            "Figures of 1 table are too low: by the clocks, changes of shop.ahead were in the lake up to 9.0 s before"
+            in told
+        )
+    assert "too low" not in chart_captions.all_day(analysed(*good))
 
 
 @pytest.mark.spark
@@ -428,7 +462,7 @@ def test_the_model_gives_back_what_it_was_fitted_on_and_queues_where_the_machine
     for x in settings:
         wait_dms = 0.3 + x.interval_s * (1 / (1 + x.interval_s) + x.interval_s / (1 + x.interval_s) / 2)
         service = truth.batch(x)[0]
-        measured = seen(x.interval_s, x.trigger_s, service, wait_dms, 0.2 + truth.look_window(x, service) / 2)
+        measured = seen(x.interval_s, x.trigger_s, service, wait_dms, 0.2 + truth.run(x).window_s / 2)
         found = fit(measured, 1.5)
         assert found.fixed_s == pytest.approx(0.8, rel=0.01)
         assert found.batch(x)[0] == pytest.approx(service, rel=0.01)
@@ -437,6 +471,18 @@ def test_the_model_gives_back_what_it_was_fitted_on_and_queues_where_the_machine
         assert (found.delta, found.epsilon) == pytest.approx((0.3, 0.2), abs=0.05)
     slow, quick = (replace(found, fixed_s=f).batch(Setting(1, 32_000, 0))[0] for f in (4.0, 0.1))
     assert slow > 4.0 * 2 > quick  # four tables share a machine that does one and a half at a time
+
+
+def test_a_model_fitted_on_jobs_by_a_schedule_gives_them_back():
+    truth = replace(fit(seen(2, 3, 1.0, 1.5, 1.5), 2.0), fixed_s=8.0, parallel=1.5, epsilon=2.0)
+    x = Setting(10, 32_000, 300)
+    run = truth.run(x)
+    measured = seen(10, 300, run.service_s, 8.0, 60 + run.window_s / 2 + 2.0)
+    found = fit(measured, 1.5)
+    assert (found.fixed_s, found.epsilon) == pytest.approx((8.0, 2.0), rel=0.05)
+    assert found.run(Setting(2, 32_000, 3)).service_s == pytest.approx(
+        truth.run(Setting(2, 32_000, 3)).service_s, rel=0.05
+    )
 
 
 def test_cheaper_is_slower_and_prices_are_the_settings(tmp_path):
@@ -451,6 +497,7 @@ def test_cheaper_is_slower_and_prices_are_the_settings(tmp_path):
     of_two_workers = LatencySettings(prices={"worker_vcpu": "8", "worker_gb": "32"})
     assert model.cost(now, of_two_workers) == pytest.approx(model.cost(large, s))
     assert of_two_workers.prices_of == s.prices_of != LatencySettings(prices={"gb_hour": "1"}).prices_of
+    assert model.latency(rare)[0] - replace(model, start_s=10.0).latency(rare)[0] == pytest.approx(50, abs=1)
     more = replace(now, min_file_kb=0.1)
     assert model.latency(more)[0] < model.latency(now)[0]
 

@@ -540,3 +540,15 @@ print("of the JVM", *sorted(lowest), open(f"/proc/{{jvm}}/autogroup").read() if 
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=550, start_new_session=True)  # fmt: skip
     assert re.search(f"of the JVM {nice} .*nice {nice}", ran.stdout), ran.stdout + ran.stderr
     assert ("lower priority (nice = 10)" in ran.stdout) is not dry
+
+
+def test_small_files_that_are_each_alone_in_their_partition_are_not_planned_for_compaction(world):
+    world.table("t").specs["t"]["partition"] = ["v"]
+    world.table_file("t").load("t", *[(n, str(n)) for n in range(8)]).loaded()
+    book = world.book(MaintenanceSettings, dry_run=False, hourly_tags=0, daily_tags=0, max_deleted_share=0.6)
+    assert health(world.spark, world.name("t"), S).small_files == 8
+    assert flow.plan(book) == [] and flow.run(book)[0].status == "healthy"
+    world.spark.sql(f"insert into {world.name('t')} values (9, '3')")
+    assert [(r["action"], r["why"]) for r in flow.plan(book)] == [("compact", "9 files below 32 MB, allowed 5")]
+    assert (flow.run(book)[0].status, files(world)) == ("maintained", 8)
+    assert flow.plan(book) == []

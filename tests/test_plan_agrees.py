@@ -12,7 +12,7 @@ from frazil.cli import check, main
 from frazil.config.settings import OperateSettings, resolve
 from frazil.flows import cdc, full_load
 from frazil.flows.workbook import Workbook
-from helpers import FILE1, FILE2, FILE3, LOAD1, I
+from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, I
 from lake_reader import lake_rows, lake_table
 
 pytestmark = pytest.mark.spark
@@ -68,6 +68,16 @@ def test_the_plan_and_the_next_runs_agree_in_every_setting(new_world, monkeypatc
     newest = lake_table(catalog_options, f"{w.space}.t").current_snapshot().summary.additional_properties
     assert newest["frazil.lane"] == "rowdelta"
     assert lake_rows(catalog_options, f"{w.space}.wider") == [(1, "a", None), (2, "b", "c")]
+
+
+def test_a_batch_ends_in_the_plan_too_where_columns_change(new_world, monkeypatch, capsys):
+    w = new_world(AddColumnName=True).table("t").load("t", (1, "a")).loaded()
+    for n in range(2, 9):
+        head, more = (HEAD, "c,") if n > 4 else (HEAD.replace("more,", ""), "")
+        w.write("t", f"20240101-10000000{n}.csv", f"{head}I,{ONE_COMMIT},{n},b,{more},\n")
+    _environment(w, monkeypatch, cdc_merge={"changes": {"new": "add"}})
+    assert _plan(capsys)[0]["public.t"]["batches"] == "2"
+    assert _run(cdc, "cdc_merge")["t"].counts["batches"] == 2
 
 
 def test_what_one_setting_does_to_many_tables_is_one_line_and_data_without_a_spec_is_named(world, monkeypatch, capsys):

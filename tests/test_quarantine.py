@@ -4,6 +4,7 @@ import os
 import random
 import re
 import time
+from dataclasses import replace
 from datetime import datetime
 
 import pyarrow as pa
@@ -96,6 +97,13 @@ def test_bad_rows_lie_in_the_quarantine_and_good_ones_in_the_table(aside):
         "quarantine: 3 waiting rows (3 of public.t), limit 2"
     ]
     assert [(r["quarantined"], r["action"]) for r in plan(aside.book())] == [(3, "nothing new")]
+    name = aside.book().ops("quarantine")
+    others = aside.spark.table(name).withColumns({"table_name": F.lit("public.u"), "id": F.concat("id", F.lit("u"))})
+    others.writeTo(name).append()  # another environment's, which shares the quarantine
+    assert "(3 of public.t)" in check._quarantined(aside.book(OperateSettings, **limit))[0]
+    other = aside.book(OperateSettings)
+    other.specs = {"public.v": replace(other.specs["public.t"], source="public.v")}
+    assert check._quarantined(other) == []
 
 
 def test_a_damaged_operation_in_a_file_of_one_row_is_a_bad_row_and_no_wrong_setting(aside):

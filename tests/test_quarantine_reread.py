@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.config.spec import parse_spec
-from frazil.core.bad_rows import with_lines, with_values
+from frazil.core.bad_rows import OP, with_lines, with_values
 from frazil.core.changes import type_csv, type_parquet
 from frazil.core.csv import Dialect, records_of_lines
 from frazil.core.field_meaning import ReadRules
@@ -99,6 +99,9 @@ def test_what_is_no_line_or_more_than_one_stays_bad():
     found = records_of_lines([line.encode() for line in lines], 2, Dialect())
     assert found.numbers.tolist() == [0, 5]
     assert sorted((w.number, w.line) for w in found.wrong_width) == [(i, lines[i]) for i in (1, 2, 3, 4, 6)]
+    one = records_of_lines([b"", "\ufeff".encode(), b"a,b", b'""'], 1, Dialect())
+    assert (one.numbers.tolist(), one.fields[0].to_pylist()) == ([0, 1, 3], [None, "\ufeff", ""])
+    assert [w.number for w in one.wrong_width] == [2]
     reasons = [row["reason"] for row in rows_of([record(line) for line in ("", '"I', "I|x", "||||||||")])]
     assert all("too many or too few fields" in reason for reason in reasons[:3])
     assert reasons[3] == "unknown operation None, none of I, U, D or their OpValues"
@@ -113,8 +116,9 @@ def test_rows_of_parquet_come_back_from_their_texts():
     }  # fmt: skip
     batch = pa.RecordBatch.from_pydict(columns)
     old = spec_with(*COLUMNS)
-    bad = type_parquet(batch, 1, roles, old, ReadRules()).bad
-    kept = with_values(bad, batch, roles, old, ReadRules())
+    rules = ReadRules(of_load=True)
+    bad = type_parquet(batch, 1, roles, old, rules).bad
+    kept = with_values(bad, batch, roles, old, rules)
     found = rows_of([record(row.kept.raw, "parquet", roles) for row in kept])
     micros = int(at.replace(tzinfo=UTC).timestamp() * 1e6)
     assert [values(row) for row in found] == [
@@ -123,6 +127,9 @@ def test_rows_of_parquet_come_back_from_their_texts():
         (3, BIG, None, None, micros, None),
     ]
     assert [(row["op"], row["reason"]) for row in found] == [("U", None), ("I", None), ("I", None)]
+    batch = batch.set_column(2, "n", pa.array([1] * 3))
+    bad = type_parquet(batch, 1, roles, old, ReadRules()).bad
+    assert [(row.number, row.column) for row in bad] == [(2, OP), (3, OP)], "a row of changes without one is no insert"
 
 
 def test_a_row_that_did_not_fit_gets_the_present_layout_and_any_other_keeps_its_own():

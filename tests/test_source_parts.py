@@ -10,7 +10,7 @@ from frazil.config.lake_types import value_type
 from frazil.config.spec import parse_spec
 from frazil.flows import reconcile, source_rows
 from frazil_demo.postgres import EmbeddedPostgres
-from helpers import spec_of
+from helpers import FILE1, ONE_COMMIT, spec_of
 
 pytestmark = pytest.mark.spark
 ROWS, PARTS = 400, 5
@@ -139,3 +139,19 @@ def test_tables_that_are_compared_at_the_same_time_share_the_connections(postgre
     assert {r.table: (r.status, r.counts["differing_rows"]) for r in done} == dict.fromkeys(("public.left_one", "public.right_one"), ("differs", 1))  # fmt: skip
     assert {(s["key"], s["source"], s["lake"]) for s in samples} == {("id=7", "7", "0")}
     assert [frame.rdd.getNumPartitions() for frame in counts] == [8, 8]
+
+
+def test_a_column_that_a_policy_added_is_compared_where_its_text_is_the_sources(postgres, new_world):
+    postgres.execute("create table grown (id bigint primary key, v int, word text, flag boolean)")
+    postgres.execute("insert into grown values (1, 1, 'a', true), (2, 2, 'b', false)")
+    w = new_world(AddColumnName=True)
+    w.rules = {"rules": []}
+    w.given = {"changes": {"new": "add"}}
+    w.table("grown", "id INT8", "v INT4").load("grown", (1, 1)).loaded()
+    line = f"I,{ONE_COMMIT},%s,%s,%s,%s,x\n"
+    text = "".join(line % row for row in ((1, 1, "a", "true"), (2, 2, "wrong", "false")))
+    w.write("grown", FILE1, "Op,ts,id,v,word,flag,gone\n" + text).merged()
+    done, samples = reconcile.run(w.book())
+    assert [(r.status, r.counts["differing_rows"]) for r in done] == [("differs", 1)]
+    assert [(s["key"], s["column"], s["source"], s["lake"]) for s in samples] == [("id=2", "word", "b", "wrong")]
+    assert done[0].note == "1 differing row; not compared: flag, gone; the source has no such column, or not as a text"

@@ -64,25 +64,47 @@ def test_quicker_costs_more_and_the_order_is_that_of_the_aims():
 def test_a_job_that_stays_is_paid_all_day_and_one_that_ends_when_idle_for_the_active_share():
     model, stays = fitted(), aims(fitted(), active=0.25)["seconds"]
     requests = stays["usd_a_day"] - 24 * HOUR
-    apart = tuning_table.files_apart(model, Setting(2, 1024, 3))
+    files, looks = 4 * 86_400 / model.file_s(Setting(2, 1024, 3)), 4 * 86_400 / 3
     commits = 4 * 86_400 / model.batch(Setting(2, 1024, 3))[1]
-    by_hand = ((86_400 / apart + 7 * commits) * 0.005 + (86_400 / apart + 20 * commits) * 0.0004 + 3 * 2_880 * 0.025) / 1000  # fmt: skip
+    by_hand = ((files + looks + 7 * commits) * 0.005 + (files + 20 * commits) * 0.0004 + 3 * 2_880 * 0.025) / 1000  # fmt: skip
     assert requests == pytest.approx(by_hand, abs=0.01)
     whole, quarter = aims(model)["minutes, warm"], aims(model, active=0.25)["minutes, warm"]
     assert whole["usd_a_day"] - quarter["usd_a_day"] == pytest.approx(0.75 * 24 * HOUR, abs=0.02)
 
 
 def test_one_pass_is_paid_for_starts_and_work_and_waits_for_the_look_and_the_start():
-    model = fitted()
-    aim = tuning_table.AIMS[0]
-    setting = Setting(900, 128 * 1024, 3)
-    cycle, paid, latency = tuning_table._one_pass(model, aim, setting, 60.0)
-    apart = tuning_table.files_apart(model, setting)
-    assert cycle == pytest.approx(apart + 30, rel=0.05) and paid == pytest.approx(62 / cycle, rel=0.1)
-    quick_start = tuning_table._one_pass(model, aim, setting, 10.0)[2]
-    assert latency[0] - quick_start[0] == pytest.approx(50, abs=5)
-    longer = tuning_table._one_pass(model, replace(aim, wait_s=600), setting, 60.0)[2]
-    assert longer[1] > latency[1] + 200
+    aim, setting = tuning_table.AIMS[0], Setting(900, 128 * 1024, 3)
+
+    def one_pass(aim, start_s=60.0):
+        model = replace(fitted(), start_s=start_s)
+        run = tuning_table._one_pass(model, aim, setting)
+        return run, model.latency(setting, run)
+
+    run, latency = one_pass(aim)
+    assert run.look_s == pytest.approx(fitted().file_s(setting) / 4 + 30, rel=0.05)
+    assert run.paid == pytest.approx(62 / run.look_s, rel=0.1)
+    assert latency[0] - one_pass(aim, 10.0)[1][0] == pytest.approx(50, abs=5)
+    assert one_pass(replace(aim, wait_s=600))[1][1] > latency[1] + 200
+
+
+def test_jobs_that_start_by_the_queue_and_by_a_schedule_are_the_same_at_the_same_times():
+    model, scheduled = fitted(), Setting(300, 32_000, 400)
+    apart = model.file_s(scheduled) / 4
+    aim = tuning_table.Aim("same", 300, 32_000 / 1024, 400, "one pass")
+    queued = tuning_table._one_pass(model, replace(aim, wait_s=2 * (400 - apart)), scheduled)
+    planned = model.run(scheduled)
+    assert replace(queued, window_s=0) == replace(planned, window_s=0) and planned.paid == pytest.approx(
+        61 / 400, rel=0.02
+    )
+    row = tuning_table.row(model, S, aim, 4, 1.0)
+    assert row["p95_s"] == pytest.approx(model.latency(scheduled)[1], rel=0.02)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.99, 1.01])
+def test_a_job_of_one_pass_is_full_when_the_machine_is(share):
+    """Four tables on a machine that does two batches at a time."""
+    model = replace(fitted(), per_change_s=share / (20.0 * 2))
+    assert (aims(model)["minutes"]["p95_s"] is not None) == (share < 1)
 
 
 def test_a_worker_that_does_not_keep_up_has_no_figures():

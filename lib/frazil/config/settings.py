@@ -244,7 +244,7 @@ class MaintenanceSettings(PlannedSettings):
     """Parameters of 03_maintenance."""
 
     nice: ClassVar[int] = 10
-    max_small_files: int = parameter(5, "Compact a table that has more small files than this.")
+    max_small_files: int = parameter(5, "Compact a table that has more small files than this, some in one partition.")
     max_deleted_share: float = parameter(
         0.1, "Compact a table when more than this share of the rows in its data files is deleted."
     )

@@ -1,7 +1,8 @@
 """CSV as DMS writes it: a file's bytes become records, block by block, whose fields are still text.
 
 A field is null if nothing is between two delimiters, and an empty text if two quotes are. `core.field_meaning` decides
-what a null or an empty text means in a column. Row numbers begin at 1, after the header; empty lines do not count.
+what a null or an empty text means in a column. Row numbers begin at 1, after the header. Empty lines do not count,
+but an empty line is a row if rows have one field.
 """
 
 from __future__ import annotations
@@ -120,8 +121,8 @@ def records_of_lines(lines: Sequence[bytes], width: int, dialect: Dialect) -> Re
 
     form = _StandardForm(dialect)
     texts, row = [form.standard(line, last=True) for line in lines], _row_form(form.delimiter, dialect.quotes)
-    single = [i for i, text in enumerate(texts) if text and row.fullmatch(text)]
-    text = NEWLINE + NEWLINE.join(texts[i] for i in single)  # Arrow would take a byte order mark off its start
+    single = [i for i, text in enumerate(texts) if (text or width == 1) and row.fullmatch(text)]
+    text = b"".join(texts[i] + NEWLINE for i in single)
     records = _parse(text, width, dialect, form.restored, np.array(single, "int64"))
     others = {*range(len(lines))} - {*single}
     wrong = [WrongWidth(i, 0, lines[i].decode("utf-8", "replace")) for i in sorted(others)]
@@ -134,14 +135,15 @@ def fields_of_lines(lines: Iterable[str], width: int, dialect: Dialect) -> pa.Re
 
     csv.field_size_limit(1 << 30)
     quoting = csv.QUOTE_MINIMAL if dialect.quotes else csv.QUOTE_NONE
-    mark = dialect.delimiter if len(dialect.delimiter) == 1 else "\x1f"
-    rows = []
+    form, rows = _StandardForm(dialect), []
     for line in lines:
+        text = form.standard(line.encode(), last=True).decode()
         try:
-            found = next(csv.reader([line.replace(dialect.delimiter, mark)], delimiter=mark, quoting=quoting), [])
+            found = next(csv.reader([text], delimiter=form.delimiter.decode(), quoting=quoting), [])
         except csv.Error:
             found = []
-        rows.append([field or None for field in found[:width]] + [None] * (width - len(found)))
+        own = [_own_text(field, form.restored) or None for field in found[:width]]
+        rows.append(own + [None] * (width - len(own)))
     columns = [pa.array([row[i] for row in rows], pa.string()) for i in range(width)]
     return pa.RecordBatch.from_arrays(columns, [str(i) for i in range(width)])
 
@@ -198,20 +200,22 @@ def _at_least(size: int, pieces: Iterator[bytes]) -> bytes:
     return b"".join(found)
 
 
-_NEVER_IN_TEXT = [chr(c) for c in range(0xFDD0, 0xFDF0)]
-"""Code points that Unicode permanently excludes from texts."""
+_ASIDE, *_WHAT = (chr(c) for c in range(0xFDD0, 0xFDF0))
+"""Code points that texts should not have, by Unicode: a first one, and which character a pair with the first stands for."""
 
 
 class _StandardForm:
     """Turn a file's own delimiters into comma and newline, and replace real ones by other characters.
 
-    Arrow supports no other row delimiter, and reads a single carriage return as one.
+    Arrow supports no other row delimiter, and reads a single carriage return as one. A pair of `_ASIDE` and another
+    code point takes the place of a character, also of `_ASIDE` itself.
     """
 
     def __init__(self, dialect: Dialect):
-        aside = iter(_NEVER_IN_TEXT)
-        self._steps: list[tuple[bytes, bytes]] = []
-        self._own: dict[bytes, tuple[str, str]] = {}
+        aside = (_ASIDE + what for what in _WHAT)
+        itself = _ASIDE + _WHAT[-1]  # restored last
+        self._steps: list[tuple[bytes, bytes]] = [(_ASIDE.encode(), itself.encode())]
+        self._own: dict[bytes, tuple[str, str]] = {_ASIDE.encode(): (itself, _ASIDE)}
         self.restored: dict[str, str] = {}
         """The replacements in the texts, as far as they occurred."""
         rows, fields = dialect.row_delimiter, dialect.delimiter
@@ -369,7 +373,8 @@ def _parse(text: bytes, width: int, dialect: Dialect, restored: dict[str, str], 
         wrong.append((row.number - 1, row.actual_columns, row.text))
         return "skip"
 
-    fields = _split(_as_utf8(text), width, dialect, keep)
+    text = _as_utf8(BOM + text if text.startswith(BOM) else text)  # Arrow takes a byte order mark off its start
+    fields = _split(text, width, dialect, keep)
     fields = _put_back(fields, restored) if restored else fields
     rows = fields.num_rows + len(wrong)
     numbers = np.arange(first, first + rows) if isinstance(first, int) else first
@@ -395,6 +400,7 @@ def _split(text: bytes, width: int, dialect: Dialect, keep) -> pa.RecordBatch:
     parse = pc.ParseOptions(
         delimiter=_StandardForm(dialect).delimiter.decode(),
         quote_char='"' if dialect.quotes else False,
+        ignore_empty_lines=width > 1,
         newlines_in_values=dialect.quotes and QUOTE in text,
         invalid_row_handler=keep,
     )

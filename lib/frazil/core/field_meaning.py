@@ -56,8 +56,10 @@ def values_by_role(columns: pa.RecordBatch, roles: Sequence[str], rules: ReadRul
             values[role] = without(values[role], "")
     if "seq" in values:
         values["seq"] = values["seq"].cast(pa.string())
-    if "op" in values:  # a load file may have the column without a value
-        values["op"] = pc.fill_null(_operations(values["op"].cast(pa.string()), rules), "I")
+    if "op" in values:
+        values["op"] = _operations(values["op"].cast(pa.string()), rules)
+        if rules.of_load:  # whose rows may have the column without a value
+            values["op"] = pc.fill_null(values["op"], "I")
     return values
 
 
@@ -79,12 +81,11 @@ def meaning_of_texts(role: str, text: pa.Array, spec: TableSpec, rules: ReadRule
     image, name = role.split(":", 1)
     column = spec.column(name)
     has_empty = column.dms_type in HAVE_EMPTY
-    if rules.not_carried is not None:
-        text = without(text, rules.not_carried)
     may_be_unchanged = image == "before" and spec.policy != "multiset"  # DMS writes nothing for an unchanged key
     if rules.null and has_empty and not may_be_unchanged:
         text = pc.fill_null(text, "")
-    return without(text, *(word for word in ("", rules.null) if word or not has_empty))
+    words = [word for word in ("", rules.null) if word or not has_empty]
+    return without(text, *words, *([] if rules.not_carried is None else [rules.not_carried]))
 
 
 def without(texts: pa.Array, *words: str) -> pa.Array:

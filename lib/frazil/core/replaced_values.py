@@ -6,6 +6,7 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING
 
 from frazil.config.columns import Column, unrepresentable
+from frazil.core.parquet_types import as_texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,13 +44,12 @@ def as_texts_where_lacking(column: Column, values: pa.Array) -> pa.Array | None:
 
     A time outside the years 1 to 9999 has a text that names it, so that its pattern can be recognized.
     """
-    import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.types as types
 
     if types.is_floating(values.type):
         lacking = pc.invert(pc.is_finite(values))
-        texts = values.cast(pa.string())
+        texts = as_texts(values)
     elif types.is_timestamp(values.type) or types.is_date(values.type):
         texts, lacking = times_as_texts(values)
     else:

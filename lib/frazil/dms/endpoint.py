@@ -201,6 +201,11 @@ def _impossible(e: Endpoint, s: S3Settings) -> Iterable[tuple[bool, str, str]]:
         "UseCsvNoSupValue is on and CsvNoSupValue is not set",
         "set it to the text that DMS writes for a column that the source's log does not contain",
     )
+    yield (
+        s.uses_no_sup_value and e.data_format == "csv" and e.no_sup_value == e.null_value,
+        "CsvNoSupValue and CsvNullValue are the same text: an update to null looks as if the log did not contain the column",
+        "set CsvNoSupValue to a text that no column has, at the endpoint too, and load the tables again",
+    )
     if e.preserve_transactions:
         yield not e.cdc_path, "PreserveTransactions is on and CdcPath is not set", "set CdcPath to the folder"
         yield s.header, "PreserveTransactions and AddColumnName are both on", "turn AddColumnName off"

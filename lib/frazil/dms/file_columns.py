@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -294,6 +295,14 @@ def first_alike(table: SourceTable, files: Sequence[DmsObject]) -> list[DmsObjec
         columns = own or columns
         found.append(file)
     return found
+
+
+def found_alike(table: SourceTable, files: Sequence[DmsObject]) -> list[DmsObject]:
+    """Return what `first_alike` does from the columns of few files, if columns change at most once among them."""
+    first = _columns(files[0], table)
+    if _columns(files[-1], table) in (None, first):
+        return list(files)
+    return list(files[: bisect_left(files, True, key=lambda f: _columns(f, table) not in (None, first))])
 
 
 def _columns(file: DmsObject, table: SourceTable) -> tuple[str, ...] | None:

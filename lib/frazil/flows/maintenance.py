@@ -82,8 +82,6 @@ def rewrites(book: Workbook, planned: Sequence[dict[str, Any]], table: str = "")
         return Stage("no table's data files are to be rewritten")
     s, name = book.settings, book.name(spec)
     groups = file_groups(book.spark, jvm.load_table(book.spark, name), s)
-    if not groups:
-        return Stage(f"{spec.source}: no two of its files are in one partition and may be rewritten now")
     rows = [
         {"group": n, "files": len(g.files), "size": size(g.bytes), "live rows": g.rows,
          "becomes": many(-(-g.bytes // (s.target_file_mb << 20)), "file") if g.rows else "nothing: all rows are deleted"}
@@ -163,6 +161,8 @@ def _actions(book: Workbook, spec: TableSpec, ended: dict[str, str]) -> list[Act
     name, s = book.name(spec), _settings(book, spec, say=True)
     require_sound(book.spark, name)
     actions = maintenance_plan.plan(measure(book.spark, name, s), s)
+    if any(a.action == "compact" for a in actions) and not file_groups(book.spark, jvm.load_table(book.spark, name), s):
+        actions = [a for a in actions if a.action != "compact"]  # each small file is alone in its partition
     if spec.source in ended:
         actions.append(Action(PURGE, ended[spec.source], f"rewrites files of {book.ops('quarantine')}"))
     return actions

@@ -137,8 +137,7 @@ def nothing_pending(book: Workbook) -> dict[str, dict[str, Any]] | None:
         for spec in book.specs.values():
             book.list_in_full(spec)
         return None
-    aside = waiting(book)
-    if aside is None or aside.keys() & book.specs.keys():
+    if waiting(book) != {}:
         return None
     return None if None in found.values() else found
 

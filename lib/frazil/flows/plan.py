@@ -16,7 +16,7 @@ from frazil.config.spec import TableSpec
 from frazil.dms.applied_files import AppliedFiles
 from frazil.dms.aws_json import read_endpoint_document, stream_settings
 from frazil.dms.changed_load import require_replayable, require_same_load
-from frazil.dms.file_columns import first_and_last, shapes
+from frazil.dms.file_columns import first_and_last, found_alike, shapes
 from frazil.dms.file_layout import CHANGE_PHASE, LOAD_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.load_gate import load_gate
@@ -56,7 +56,7 @@ def plan(book: Workbook, on_changed_load: str = "", loads: Workbook | None = Non
     `left` the files after these. `mb` is their size. `about_s` is an estimate from the tables' commits (None: unknown).
     `quarantined` is the number of rows in the quarantine.
 
-    The headers and Parquet schemas of the first and the last file are read. Rows are read of packed files alone: the
+    The headers and Parquet schemas of each batch's first and last file are read. Rows are read of packed files alone: the
     unpacked size of the largest batch decides its lane. If 02_cdc_merge has nothing pending, Spark is not started. For a
     stream, `changes` is the number of messages of any table after the position (None for Kinesis, which does not say).
     None is read.
@@ -257,11 +257,11 @@ def _changes_only(there: TableObjects, base: TableState | None, pending: list[Dm
 def _batches(book: Workbook, spec: TableSpec, pending: list[DmsObject]) -> list[list[DmsObject]]:
     """Return the batches that the next run of 02_cdc_merge makes of pending files.
 
-    They are more if columns change between files, which only the headers of all files would show.
+    They are more if columns change and change back within one batch, which only the headers of all files would show.
     """
     most, batches, at = getattr(book.settings, "max_batches", 0), [], 0
     while at < len(pending) and not (most and len(batches) == most):
-        batches.append(within_limits(book, spec, pending, at))
+        batches.append(found_alike(book.source_table(spec), within_limits(book, spec, pending, at)))
         at += len(batches[-1])
     return batches
 

@@ -32,11 +32,11 @@ def _records(book: Workbook) -> list[dict[str, Any]]:
 
 
 def _is_ours(book: Workbook, record: dict[str, Any]) -> bool:
-    """Return whether a record is not of another environment: of its table of the same name, or of its stream."""
+    """Return whether a record is of a table with a spec here, or of this stream: environments may share the quarantine."""
     if record["table_name"] is None:
         return record["path"].startswith(tuple(book.message_paths))
     spec = book.specs.get(record["table_name"])
-    return not spec or record["target"] in (None, spec.target)
+    return spec is not None and record["target"] in (None, spec.target)
 
 
 def waiting_of(book: Workbook, records: list[dict[str, Any]]) -> dict[str, int]:
@@ -67,7 +67,7 @@ def rows_by_status(book: Workbook) -> list[dict[str, Any]]:
     """Return the status of all rows that were ever quarantined: one row per table and status."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for r in _records(book):
-        if r["table_name"] in (None, *book.specs) and _is_ours(book, r):
+        if _is_ours(book, r):
             table = r["table_name"] or f"{NO_TABLE}: {r['id'].rsplit(':', 2)[0]}"
             groups.setdefault((table, r["status"]), []).append(r)
     return [
@@ -97,7 +97,7 @@ def waiting_in_words(book: Workbook) -> str:
     """Return how many rows of which tables, and messages without one, wait in the quarantine; empty: nothing waits."""
     records = known_records(book.settings) or []
     rows, lost = waiting_of(book, records), many_unreadable(unreadable_of(book, records))
-    parts = [f"{many(count, 'row')} of {name}" for name, count in sorted(rows.items()) if name in book.specs]
+    parts = [f"{many(count, 'row')} of {name}" for name, count in sorted(rows.items())]
     return ", ".join([*parts, *([lost] if lost else [])])
 
 

@@ -11,10 +11,10 @@ from frazil.config.spec import Column, TableSpec
 from frazil.config.sql import identifier
 from frazil.config.time_sql import driver_rows
 from frazil.errors import many
-from frazil.flows.source_rows import MOST_CONNECTIONS, read_source
+from frazil.flows.source_rows import MOST_CONNECTIONS, read_source, source_types
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, jvm_schema
-from frazil.lake.schema_evolution import with_control_records
+from frazil.lake.schema_evolution import as_column, with_control_records
 from frazil.results import TableResult
 
 if TYPE_CHECKING:
@@ -118,11 +118,19 @@ def run(book: Workbook) -> tuple[list[TableResult], list[dict[str, Any]]]:
             )
         if not book.exists(spec):
             return TableResult(spec.source, "not compared", "it is not in the lake: run 00_setup")
-        spec = with_control_records(spec, jvm_schema.control_events(jvm.load_table(book.spark, book.name(spec))))
+        table, lake = jvm.load_table(book.spark, book.name(spec)), book.spark.table(book.name(spec))
+        spec = with_control_records(spec, jvm_schema.control_events(table))
+        names = {*jvm_schema.auto_columns(table)} - {*spec.names}
+        auto = {n: k for n, k in lake.dtypes if n in names}
+        there = source_types(book.spark, spec) if auto else {}
+        apart = [n for n, k in auto.items() if n not in there or (k == "string" and there[n] != k)]
+        note = f"not compared: {', '.join(apart)}; the source has no such column, or not as a text" if apart else ""
         if added := book.mappings.listed(spec):  # the source has none of these columns
             columns = tuple(c for c in spec.columns if c.name not in added)
             spec = replace(spec, columns=columns, key=tuple(k for k in spec.key if k not in added))
-        found = compare(book.spark.table(book.name(spec)), read_source(book.spark, spec, connections), spec)
+        more = [as_column(n, k) for n, k in auto.items() if n not in apart]
+        spec = replace(spec, columns=(*spec.columns, *more))
+        found = compare(lake, read_source(book.spark, spec, connections), spec)
         samples.extend(found.sample)
         counts = {
             "source_rows": found.source_rows,
@@ -130,8 +138,8 @@ def run(book: Workbook) -> tuple[list[TableResult], list[dict[str, Any]]]:
             "differing_rows": found.differing_rows,
         }
         if found.differing_rows:
-            return TableResult(spec.source, "differs", many(found.differing_rows, "differing row"), counts=counts)
-        return TableResult(spec.source, "equal", "", counts=counts)
+            note = "; ".join(filter(None, (many(found.differing_rows, "differing row"), note)))
+        return TableResult(spec.source, "differs" if found.differing_rows else "equal", note, counts=counts)
 
     return book.each_table(work), samples
 

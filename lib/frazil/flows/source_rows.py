@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Set
+from collections.abc import Callable, Collection, Set
 from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -39,19 +39,29 @@ def read_source(spark: SparkSession, spec: TableSpec, connections: int = MOST_CO
     """
     from pyspark.sql import DataFrame
 
-    connection = source_connection()
-    if connection.engine != "postgresql":
-        raise SourceDatabaseError(f"rows of {connection.engine} cannot be compared", "only those of PostgreSQL can")
-    table = ".".join(map(_quoted, spec.source.split(".")))
-
-    def read(query: str) -> DataFrame:
-        return spark.read.format("jdbc").options(**connection.options(), query=query, fetchsize="10000").load()
-
-    there = read(f"select * from {table}").columns if any(c.renamed_from for c in spec.columns) else spec.names
+    read, table = _reader(spark), _table(spec)
+    there = source_types(spark, spec) if any(c.renamed_from for c in spec.columns) else spec.names
     rows = f"select {', '.join(_select(c, there) for c in spec.columns)} from {table}"
     names = {n for c in spec.columns if not c.mask for n in (c.name, *c.renamed_from)}
     parts = _parts(read, table, names, min(connections, spark.sparkContext.defaultParallelism))
     return reduce(DataFrame.union, [read(f"{rows} where {part}") for part in parts] or [read(rows)])
+
+
+def source_types(spark: SparkSession, spec: TableSpec) -> dict[str, str]:
+    """Return the columns of a source table, with their types as Spark reads them."""
+    return dict(_reader(spark)(f"select * from {_table(spec)}").dtypes)
+
+
+def _reader(spark: SparkSession) -> Callable[[str], DataFrame]:
+    connection = source_connection()
+    if connection.engine != "postgresql":
+        raise SourceDatabaseError(f"rows of {connection.engine} cannot be compared", "only those of PostgreSQL can")
+    read = spark.read.format("jdbc").options(**connection.options(), fetchsize="10000")
+    return lambda query: read.option("query", query).load()
+
+
+def _table(spec: TableSpec) -> str:
+    return ".".join(map(_quoted, spec.source.split(".")))
 
 
 def _parts(read: Callable[[str], DataFrame], table: str, names: Set[str], most: int) -> list[str]:
@@ -84,7 +94,7 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _select(c: Column, there: list[str]) -> str:
+def _select(c: Column, there: Collection[str]) -> str:
     """Return how to ask PostgreSQL for a column: as text if JDBC would change it (dates, times, text types).
 
     A column that the source lacks (`there`) is asked for by its former name: the spec has renamed it for the lake only.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.errors import many
 from frazil.report.chart_style import span, times
-from frazil.report.latency import STAGES, after_commit, stage_name
+from frazil.report.latency import STAGES, TOTAL, after_commit, stage_name
 from frazil.report.latency_charts import commit_steps
 from frazil.report.settings_advice import FEWEST
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from frazil.report.settings_advice import Advice
 
 NOTHING = "No commit in this window has source commit times: DMS writes none without TimestampColumnName."
+CLOCKS = "How long changes took is not known: by their clocks, most were in the lake before the source committed them."
 WHY = {
     "source_to_dms": "DMS holds changes back until CdcMaxBatchInterval is over or CdcMinFileSize is reached",
     "dms_to_landed": "the transfer from DMS's instance to the store",
@@ -38,7 +39,8 @@ def fresh_now(rows: list[dict[str, Any]]) -> str:
             f"{span(worst['waiting_s'] or 0)}.{unknown}"
         )
     text = f"Fresh: no change waits for any of {len(known)} tables."
-    if quiet := [r["newest_change_ago_s"] for r in known if r["newest_change_ago_s"] is not None]:
+    quiet = [r["newest_change_ago_s"] for r in known if r["newest_change_ago_s"] is not None]
+    if quiet and min(quiet) >= 0:  # a source's clock may be ahead
         text += (
             f" The newest one in the lake was committed at the source {span(min(quiet))} ago: an idle source, not lag."
         )
@@ -54,7 +56,7 @@ def backlog(a: Analysis) -> str:
     """Describe how long changes waited, how long at most, and how long the source was quiet."""
     rows = a.backlog
     if rows.empty:
-        return NOTHING
+        return _nothing(a)
     worst = rows.loc[rows["waiting_s"].idxmax()]
     idle = ((rows["waiting_s"] == 0) & (rows["quiet_s"] > a.width_s)).mean()
     if not worst["waiting_s"]:
@@ -65,39 +67,56 @@ def backlog(a: Analysis) -> str:
     )
 
 
+def _nothing(a: Analysis) -> str:
+    """Return why no latency is known, and what the clocks show of it."""
+    return f"{CLOCKS} {skew(a)}" if a.clocks_contradict else NOTHING
+
+
+def _too_short(a: Analysis) -> str:
+    """Return a warning if the clocks make some latencies negative; empty if they do not."""
+    rows = [r for r in a.skew if r["stage"] == TOTAL] if not a.clocks_contradict else []
+    if not rows:
+        return ""
+    worst = max(rows, key=lambda r: r["at_least_s"])
+    return (
+        f" Figures of {many(len(rows), 'table')} are too low: by the clocks, changes of {worst['table']} were in the lake up to "
+        f"{span(worst['at_least_s'])} before the source committed them."
+    )
+
+
 def all_day(a: Analysis) -> str:
     """Describe how long changes took, and when they took longest."""
     slices, whole = a.percentiles("slice"), a.percentiles()
     if slices.empty:
-        return NOTHING
-    all_ = whole.iloc[0]
+        return _nothing(a)
+    all_, late = whole.iloc[0], _too_short(a)
     text = (
         f"Half of {all_['changes']:,.0f} changes took less than {span(all_['p50'])}, 95 % less than {span(all_['p95'])}"
     )
     usual, worst = slices["p95"].median(), slices.loc[slices["p95"].idxmax()]
     when = f"the {span(a.width_s)} from {clock(worst['slice'], a.width_s)}"
     if worst["p95"] < 2 * usual:
-        return f"{text}. It was steady: the p95 of no slice was more than twice the usual {span(usual)}."
+        return f"{text}. It was steady: the p95 of no slice was more than twice the usual {span(usual)}.{late}"
     share = (slices["p95"] > 2 * usual).mean()
     return (
         f"{text}. It was worst in {when}: p95 {span(worst['p95'])}, {worst['p95'] / usual:.1f} times the usual {span(usual)}; "
-        f"{share:.0%} of the slices with changes were above twice the usual."
+        f"{share:.0%} of the slices with changes were above twice the usual.{late}"
     )
 
 
 def tables(a: Analysis) -> str:
     """Name the slowest table, compared with all tables."""
-    rows, whole = a.percentiles("table"), a.percentiles()
+    rows, whole, late = a.percentiles("table"), a.percentiles(), _too_short(a)
     if rows.empty:
-        return NOTHING
+        return _nothing(a)
     worst, best = rows.loc[rows["p95"].idxmax()], rows.loc[rows["p95"].idxmin()]
     if len(rows) == 1:
-        return f"There is one table, {worst['table']}: p95 {span(worst['p95'])}."
+        return f"There is one table, {worst['table']}: p95 {span(worst['p95'])}.{late}"
     if worst["p95"] < 1.1 * best["p95"]:
-        return f"All {len(rows)} tables are alike: p95 from {span(best['p95'])} to {span(worst['p95'])}."
+        return f"All {len(rows)} tables are alike: p95 from {span(best['p95'])} to {span(worst['p95'])}.{late}"
     return (
         f"{worst['table']} is slowest: 95 % of its changes took less than {span(worst['p95'])}, of {best['table']}'s {span(best['p95'])}; "
-        f"over all tables it is {span(whole.iloc[0]['p95'])}."
+        f"over all tables it is {span(whole.iloc[0]['p95'])}.{late}"
     )
 
 
@@ -126,6 +145,8 @@ def slowest_commit(commit: dict[str, Any]) -> str:
     steps = commit_steps(commit)
     if not steps:
         return NOTHING
+    if commit["latency_ms"] and commit["latency_ms"][-2] < 0:
+        return CLOCKS
     took, longest = max((end - begin, name) for name, begin, end, _ in steps)
     files = f" in {many(commit['files'], 'file')}" if commit["files"] else ""
     return (
@@ -137,6 +158,8 @@ def slowest_commit(commit: dict[str, Any]) -> str:
 def hours(a: Analysis) -> str:
     """Name the worst hour of the worst table."""
     rows = a.percentiles("table", "hour")
+    if rows.empty:
+        return _nothing(a)
     if rows["hour"].nunique() < 2:
         return "All changes of this window are of one hour: there are no hours to compare."
     worst = rows.loc[rows["p95"].idxmax()]
@@ -162,7 +185,10 @@ def skew(a: Analysis) -> str:
 def advice(found: Advice) -> str:
     """Describe the present setting, and a quicker one for the same money or a cheaper one of the same latency."""
     if not found.model:
-        return f"There is no advice: it needs {FEWEST} commits with source commit times and the times at which files landed."
+        return (
+            f"There is no advice: it needs {FEWEST} commits with source commit times and the times at which files landed, "
+            "by clocks that do not contradict each other."
+        )
     now = found.rows[0]
     text = (
         f"Now: p95 {span(found.now.p95)} measured, {span(now['p95_s'])} by the model, about ${now['usd_a_day']:,.2f} a day on AWS "

@@ -45,6 +45,7 @@ def timeline(a: Analysis, actions: pd.DataFrame) -> Figure | None:
     rate.set_ylabel("changes/s")
     rate.set_title("Ingestion, and maintenance at the same time")
     lines = lines.set_index("slice").reindex(list(every))  # no line where nothing was committed
+    lines = lines.where(lines > 0)  # less than 0 s is no latency
     middle = times([at + width // 2 for at in every])
     latency.fill_between(
         middle, lines["p50"], lines["p99"], color=COLOURS[0], alpha=0.15, linewidth=0, label="p50 to p99"

@@ -140,19 +140,27 @@ class Analysis:
         mean = "least(mean, max) mean"
         return frame(rows.selectExpr("by", "table", "slice", "hour", "stage", "changes", mean, "max", *points))
 
+    @cached_property
+    def clocks_contradict(self) -> bool:
+        """Whether half of the changes took less than 0 s from source commit to committed: then no latency is known."""
+        rows = self._measured
+        return bool((rows[(rows["by"] == "") & (rows["stage"] == TOTAL)]["p50"] < 0).any())
+
     def percentiles(self, *by: str) -> pd.DataFrame:
         """Return changes, mean, max and p10 … p99 (`LEVELS`) in seconds by `table`, `slice`, or `table` and `hour`, and by `stage`.
 
-        Times are epoch milliseconds. Without `stage` the latencies are those from source commit to committed.
+        Times are epoch milliseconds. Without `stage` the latencies are those from source commit to committed; none if
+        `clocks_contradict`.
         """
         rows = self._measured[self._measured["by"] == " ".join(n for n in by if n != "stage")]
-        rows = rows if "stage" in by else rows[rows["stage"] == TOTAL]
+        rows = rows if "stage" in by else rows[(rows["stage"] == TOTAL) & (not self.clocks_contradict)]
         kept = [*by, *self._measured.columns[5:]]
         return rows[kept].sort_values(list(by or ["p50"])).reset_index(drop=True)
 
     def shares(self, *by: str, fineness: int = 50) -> pd.DataFrame:
         """Return the weight of each total latency by these columns, in steps of 1/`fineness` of its logarithm."""
-        seconds = f"exp(round(ln(greatest(seconds, 0.001)) * {fineness}) / {fineness}) seconds"
+        size = f"exp(round(ln(greatest(abs(seconds), 0.001)) * {fineness}) / {fineness})"
+        seconds = f"if(seconds < 0, -1, 1) * {size} seconds"
         rows = self.histogram.where(f"stage = '{TOTAL}'").selectExpr(*by, seconds, "weight")
         return frame(rows.groupBy(*by, "seconds").agg(_expr("sum(weight) weight")))
 
@@ -205,7 +213,7 @@ class Analysis:
         import pandas as pd
 
         known = self.slices.dropna(subset=["newest_ms", "oldest_ms"])
-        if known.empty:
+        if known.empty or self.clocks_contradict:
             return pd.DataFrame(columns=["slice", "waiting_s", "quiet_s"])
         width = self.width_s * 1000
         at = pd.Index(range(int(known["slice"].min()), int(known["slice"].max()) + width, width), name="slice")

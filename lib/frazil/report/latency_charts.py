@@ -64,6 +64,7 @@ def heat(a: Analysis) -> Figure | None:
     width = a.width_s * 1000
     every = np.arange(grid.columns.min(), grid.columns.max() + width, width)
     grid = (grid / grid.sum()).reindex(columns=every)
+    grid = grid[grid.index > 0]  # less than 0 s is no latency: the sentence above says so
     bands = np.log(grid.index.to_numpy())
     grid = grid.reindex(
         np.exp(np.arange(round(bands.min() * 6), round(bands.max() * 6) + 1) / 6), method="nearest", tolerance=1e-6
@@ -74,6 +75,7 @@ def heat(a: Analysis) -> Figure | None:
     shown = np.ma.masked_less_equal(np.nan_to_num(grid.to_numpy()), 0)
     mesh = axes.pcolormesh(columns, edges, shown, cmap="Blues", vmin=0, vmax=max(0.3, float(shown.max()) * 0.8))
     lines = lines.set_index("slice").reindex(every)  # no line where nothing was committed
+    lines = lines.where(lines > 0)
     middle = times(every + width // 2)
     for name, colour, style in (("p95", RED, "-"), ("p50", "black", "--")):
         marker = "." if lines[name].count() < 30 else ""
@@ -94,7 +96,7 @@ def heat(a: Analysis) -> Figure | None:
 def ecdf(a: Analysis) -> Figure | None:
     """Draw the share of the changes that were in the lake within each number of seconds: all tables thick, each table thin, the slowest in colour."""
     rows = a.shares("table")
-    if rows.empty:
+    if rows.empty or a.clocks_contradict:
         return None
     figure, axes = new_figure("How many changes were in the lake within …", height=3.6)
 

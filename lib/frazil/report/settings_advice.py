@@ -11,6 +11,13 @@ For one of K changing tables, with λ transactions and g changes a second of b b
     W2 = ε + U(0, T), or U(0, max(T, R)) if files come faster than batches are done
     latency = W1 + W2 + R · (its measured spread)
 
+With a trigger of minutes, a job starts each time, makes one pass over all tables, and ends:
+
+    C  = max(T, J)                                             time between two jobs
+    J  = start + R,  R = S max(1, n / m)                       the n tables with files share the machine
+    n  = K min(1, C / (D + 1/λ)),  B = max(C, D + 1/λ)
+    W2 = start + ε + U(0, C)
+
 δ, ε and a are fitted, c is measured, m is assumed. A worker `speed` times as large is assumed, not measured, to do
 m · speed batches at full speed. Each batch then takes:
 
@@ -23,7 +30,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.settings import LatencySettings
+from frazil.config.settings import PRICES, LatencySettings
 from frazil.report.latency import LEVELS, shares
 
 if TYPE_CHECKING:
@@ -83,10 +90,10 @@ class Observed:
 
 
 def observed(a: Analysis, setting: Setting) -> Observed | None:
-    """Measure the setting under which a window of commits ran; return None if stages are missing."""
+    """Measure the setting under which a window of commits ran; return None if stages are missing or clocks contradict."""
     stages = a.percentiles("stage").set_index("stage")
     needed = ["source_to_commit", "source_to_dms", "landed_to_pickup", "pickup_to_commit"]
-    if not set(needed) <= set(stages.index):
+    if not set(needed) <= set(stages.index) or a.clocks_contradict:
         return None
     whole, dms, wait, service = (stages.loc[n] for n in needed)
     slices, tables = a.slices, a.slices["table"].nunique()
@@ -110,8 +117,23 @@ def observed(a: Analysis, setting: Setting) -> Observed | None:
 
 
 @dataclass(frozen=True)
+class Run:
+    """How batches run, in seconds: R, B, the least and the further wait from landing to pickup, and the time between two looks.
+
+    `paid` is the share of the time that a worker is there.
+    """
+
+    service_s: float
+    between_s: float
+    least_wait_s: float
+    window_s: float
+    look_s: float
+    paid: float = 1.0
+
+
+@dataclass(frozen=True)
 class Model:
-    """The fitted model: the load that was observed, and δ, ε, a, c, m of the formulas above."""
+    """The fitted model: the load that was observed, δ, ε, a, c, m of the formulas above, and how long a job starts."""
 
     observed: Observed
     delta: float
@@ -119,18 +141,27 @@ class Model:
     fixed_s: float
     per_change_s: float
     parallel: float
+    start_s: float = float(PRICES["start_s"])
 
     def at(self, setting: Setting) -> Observed:
         """Return the load under another setting."""
         return replace(self.observed, setting=setting)
 
+    def file_s(self, setting: Setting) -> float:
+        """Return D + 1/λ: the seconds between two files of a table."""
+        return self.at(setting).open_s + 1 / self.observed.transactions_s
+
+    def alone(self, setting: Setting, between_s: float) -> float:
+        """Return S: the duration of a batch if it were alone."""
+        fixed = self.fixed_s * (FIXED + (1 - FIXED) / setting.speed)
+        return fixed + self.per_change_s / setting.speed * self.observed.changes_s * between_s
+
     def batch(self, setting: Setting) -> tuple[float, float]:
         """Return R and B: the duration of a batch next to the others, and the time between two batches of a table."""
-        load, w = self.at(setting), setting.speed
-        apart = max(load.look_s, load.open_s + 1 / self.observed.transactions_s)
-        fixed = self.fixed_s * (FIXED + (1 - FIXED) / w)
-        busy = self.per_change_s / w * load.changes_s  # seconds of work for the changes of a second
-        shared = (load.tables - 1) / (self.parallel * w)  # how much longer a batch takes while all tables have one
+        load = self.at(setting)
+        apart, fixed = max(load.look_s, self.file_s(setting)), self.alone(setting, 0)
+        busy = self.alone(setting, 1) - fixed  # seconds of work for the changes of a second
+        shared = (load.tables - 1) / (self.parallel * setting.speed)  # how much longer while all tables have a batch
         alone = fixed + busy * apart
         r = alone / (1 - alone * shared / apart) if alone * shared < apart else DAY
         if r > apart:  # one batch after the other: each applies what came during the one before
@@ -139,70 +170,89 @@ class Model:
         r = min(r, DAY)  # a day: more arrives than can be processed, and the wait is endless
         return r, max(apart, r)
 
-    def look_window(self, setting: Setting, r: float) -> float:
-        """Return the maximum seconds between landing and pickup: T, or R if files arrive during a batch."""
-        load = self.at(setting)
-        faster = load.open_s + 1 / self.observed.transactions_s < r + load.look_s / 2
-        return max(load.look_s, r if faster else 0.0)
+    def crowd(self, setting: Setting, cycle_s: float) -> float:
+        """Return n / m, or 1: how much longer a batch takes in a job that makes one pass each `cycle_s` seconds."""
+        tables = self.observed.tables * min(1.0, cycle_s / self.file_s(setting))
+        return max(1.0, tables / max(self.parallel * setting.speed, 1.0))
 
-    def latency(
-        self, setting: Setting, least_wait_s: float = 0.0, window_s: float | None = None
-    ) -> tuple[float, float]:
-        """Return p50 and p95 of the whole latency, in seconds.
+    def one_pass(self, setting: Setting, least_s: float) -> Run:
+        """Return how jobs run that make one pass each, `least_s` seconds apart or more."""
+        job = cycle = self.start_s
+        for _ in range(1000):  # a longer cycle means larger batches, which take longer
+            between = max(cycle, self.file_s(setting))
+            job = self.start_s + self.alone(setting, between) * self.crowd(setting, cycle)
+            needed = max(job, least_s)
+            if abs(needed - cycle) <= cycle / 10_000:
+                break
+            cycle = (cycle + needed) / 2
+        else:
+            job = cycle = between = DAY  # more arrives than can be processed
+        return Run(job - self.start_s, between, self.start_s, cycle, cycle, min(job / cycle, 1.0))
 
-        From landing to pickup a file waits `least_wait_s`, and up to `window_s` more; left out: as T and R make it.
-        """
+    def run(self, setting: Setting) -> Run:
+        """Return how batches run: in a job for each pass if the trigger is minutes, else in one that stays."""
+        if setting.trigger_s > 2 * self.start_s:
+            return self.one_pass(setting, setting.trigger_s)
+        r, between = self.batch(setting)
+        look_s = self.at(setting).look_s
+        faster = self.file_s(setting) < r + look_s / 2  # files arrive during a batch
+        return Run(r, between, 0.0, max(look_s, r if faster else 0.0), max(setting.trigger_s, r, 1.0))
+
+    def latency(self, setting: Setting, run: Run | None = None) -> tuple[float, float]:
+        """Return p50 and p95 of the whole latency, in seconds; `run`: where it is not the setting's own."""
         import numpy as np
 
-        r, d, rate = self.batch(setting)[0], self.at(setting).open_s, self.observed.transactions_s
+        run, d, rate = run or self.run(setting), self.at(setting).open_s, self.observed.transactions_s
         even = (np.arange(40) + 0.5) / 40
         first = 1 / (1 + rate * d)
         w1, p1 = np.append(even * d, d), np.append(np.full(40, (1 - first) / 40), first)
-        w2 = least_wait_s + even * (self.look_window(setting, r) if window_s is None else window_s)
+        w2 = run.least_wait_s + even * run.window_s
         # If files come sooner than the settings say, δ is negative; a wait is never below zero.
         w1, w2 = np.maximum(w1 + self.delta, 0), np.maximum(w2 + self.epsilon, 0)
-        total = w1[:, None, None] + w2[None, :, None] + (r * np.array(self.observed.spread))[None, None, :]
+        service = run.service_s * np.array(self.observed.spread)
+        total = w1[:, None, None] + w2[None, :, None] + service[None, None, :]
         weight = p1[:, None, None] * np.full(40, 1 / 40)[None, :, None] * np.array(shares(LEVELS))[None, None, :]
         order = np.argsort(total, axis=None)
         reached = np.cumsum(weight.ravel()[order])
         at = np.searchsorted(reached, [0.5, 0.95])
         return tuple(float(x) for x in total.ravel()[order][at])
 
-    def cost(self, setting: Setting, s: LatencySettings) -> float:
+    def cost(self, setting: Setting, s: LatencySettings, run: Run | None = None, active: float = 1.0) -> float:
         """Return the cost of a day on AWS at the prices in the settings: the worker, and S3's requests.
 
-        With a trigger of minutes, a scheduled job starts each time (`start_s`) and ends; with a shorter trigger it runs
-        all day.
+        `run`: where it is not the setting's own. `active`: the share of the day in which workers run at all.
         """
-        price = s.price
-        r, between = self.batch(setting)
-        k = self.observed.tables
-        run_s = price("start_s") + k * r / min(k, max(self.parallel, 1.0))
-        share = min(1.0, run_s / setting.trigger_s) if setting.trigger_s > 2 * price("start_s") else 1.0
+        price, run = s.price, run or self.run(setting)
         hour = price("worker_vcpu") * price("vcpu_hour") + price("worker_gb") * price("gb_hour")
-        worker = 24 * share * setting.speed * hour
-        files = k * DAY / (self.at(setting).open_s + 1 / self.observed.transactions_s)
-        looks = k * DAY / max(setting.trigger_s, r, 1.0)
-        commits = k * DAY / between
+        return 24 * run.paid * active * setting.speed * hour + self._requests(setting, run, s)
+
+    def _requests(self, setting: Setting, run: Run, s: LatencySettings) -> float:
+        """Return the cost of a day's requests to S3, as if changes came all day."""
+        price, k = s.price, self.observed.tables
+        files, looks, commits = (k * DAY / each for each in (self.file_s(setting), run.look_s, run.between_s))
         puts, gets = files + looks + commits * price("puts_commit"), files + commits * price("gets_commit")
-        return worker + (puts * price("put_1000") + gets * price("get_1000")) / 1000
+        return (puts * price("put_1000") + gets * price("get_1000")) / 1000
 
 
-def fit(now: Observed, parallel: float) -> Model:
+def fit(now: Observed, parallel: float, start_s: float = float(PRICES["start_s"])) -> Model:
     """Fit the model to one measured setting, on a machine that does `parallel` batches at full speed (m).
 
     δ and ε are the differences between the measured mean waits and the formulas; a is what gives the measured R.
     """
-    apart = now.open_s + 1 / now.transactions_s
-    r, k = now.service_s, now.tables
-    between = max(now.look_s, apart, r)
-    alone = r / (1 + (k - 1) / k * min(k * r / between, k) / parallel)
-    fixed_s = max(alone - now.per_change_s * now.changes_s * between, 1e-3)
+    setting, r, k = now.setting, now.service_s, now.tables
     first = 1 / (1 + now.transactions_s * now.open_s)
     delta = now.dms_s - now.open_s * (first + (1 - first) / 2)
-    model = Model(replace(now, files_s=1 / apart), delta, 0.0, fixed_s, now.per_change_s, parallel)
-    look_wait = model.look_window(now.setting, model.batch(now.setting)[0]) / 2
-    return replace(model, epsilon=now.wait_s - look_wait)
+    load = replace(now, files_s=1 / (now.open_s + 1 / now.transactions_s))
+    model = Model(load, delta, 0.0, 0.0, now.per_change_s, parallel, start_s)
+    if setting.trigger_s > 2 * start_s:
+        cycle = max(setting.trigger_s, start_s + r)
+        between, crowd = max(cycle, model.file_s(setting)), model.crowd(setting, cycle)
+    else:
+        between = max(now.look_s, model.file_s(setting), r)
+        crowd = 1 + (k - 1) / k * min(k * r / between, k) / parallel
+    model = replace(model, fixed_s=max(r / crowd - now.per_change_s * now.changes_s * between, 1e-3))
+    run = model.run(setting)
+    return replace(model, epsilon=now.wait_s - run.least_wait_s - run.window_s / 2)
 
 
 class Advice:
@@ -214,9 +264,11 @@ class Advice:
         now = observed(a, setting) if a.count >= FEWEST else None
         if now is None:
             return
-        if s.trigger_s is None:
-            now = replace(now, setting=replace(now.setting, trigger_s=round(2 * max(now.wait_s, 0.0), 1)))
-        self.now, self.model = now, fit(now, parallel)
+        start_s, waited = s.price("start_s"), max(now.wait_s, 0.0)
+        if s.trigger_s is None:  # of a job for each pass, the wait has the start too
+            trigger = 2 * (waited - start_s) if waited > 2 * start_s else min(2 * waited, 2 * start_s)
+            now = replace(now, setting=replace(now.setting, trigger_s=round(trigger, 1)))
+        self.now, self.model = now, fit(now, parallel, start_s)
         self.rows = [self._row(now.setting, self.model, "now")]
         for interval, trigger, speed in product(INTERVALS_S, TRIGGERS_S, SPEEDS):
             self.rows.append(self._row(Setting(interval, now.setting.min_file_kb, trigger, speed), self.model))
