@@ -546,7 +546,7 @@ def test_small_files_that_are_each_alone_in_their_partition_are_not_planned_for_
     world.table("t").specs["t"]["partition"] = ["v"]
     world.table_file("t").load("t", *[(n, str(n)) for n in range(8)]).loaded()
     book = world.book(MaintenanceSettings, dry_run=False, hourly_tags=0, daily_tags=0, max_deleted_share=0.6)
-    assert health(world.spark, world.name("t"), S).small_files == 8
+    assert measure(world.spark, world.name("t"), S).small_files == 8
     assert flow.plan(book) == [] and flow.run(book)[0].status == "healthy"
     world.spark.sql(f"insert into {world.name('t')} values (9, '3')")
     assert [(r["action"], r["why"]) for r in flow.plan(book)] == [("compact", "9 files below 32 MB, allowed 5")]
