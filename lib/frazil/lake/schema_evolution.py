@@ -6,6 +6,7 @@ harmless: the batch finds the columns. Readers meanwhile see a column without va
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from dataclasses import dataclass, replace
@@ -168,6 +169,7 @@ def steps_to(
         f = have.get(renamed.get(c.name) or (c.name if c.name not in renamed.values() else ""))
         after = columns[-1].name if columns else ""
         if f is None:
+            _require_no_near_miss(c, have, spec)
             steps.append(SchemaChange("add", c.name, (lake_type(c), c.comment, after)))
             columns.append(c)
             continue
@@ -214,6 +216,17 @@ def require_no_swap(spec: TableSpec) -> None:
             "apply all files from before; then rename by way of a third name, with 00_setup after each of these edits; where the "
             "lake's names are right already, remove those of the other columns from renamed_from",
         )
+
+
+def _require_no_near_miss(added: Column, have: Collection[str], spec: TableSpec) -> None:
+    """Raise SchemaError if the lake lacks each earlier name of a new column, and has an unlisted column of nearly that name."""
+    unlisted = sorted({*have} - {c.name for c in spec.columns})
+    for name in added.renamed_from:
+        if close := difflib.get_close_matches(name, unlisted, n=1, cutoff=0.75):
+            raise SchemaError(
+                f"{spec.source}: column '{added.name}' has renamed_from: {name} in {spec.file}, and the lake has no column '{name}'",
+                f"write renamed_from: {close[0]} if that is the column, else leave {name} out",
+            )
 
 
 def _retyped(
