@@ -66,7 +66,7 @@ def test_the_row_is_told_in_which_a_text_begins_that_does_not_end(text, row, blo
 def test_a_file_that_is_cut_off_within_its_last_value_is_refused(text, row, dialect, block):
     text = text.replace("\n", dialect.row_delimiter)
     said = refusal(text.encode(), dialect, block)
-    assert said.startswith(f"a.csv row {row}: the last row does not end with the row delimiter")
+    assert said.startswith(f"a.csv row {row}: no row delimiter ends the last row")
     whole = text.removesuffix("@") + dialect.row_delimiter
     assert refusal(whole.encode(), dialect, block) == ""
 

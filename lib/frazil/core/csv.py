@@ -86,7 +86,9 @@ def read_records(
             first = end or first + len(records.numbers) + len(records.wrong_width)
             yield records
     except _NoRowEnd as e:
-        raise RowBordersError(f"{where} row {first + e.rows_before}: {e.what}", e.cure) from None
+        raise RowBordersError(
+            f"{where} row {first + e.rows_before}: {e.what}, which hides where rows end", e.cure
+        ) from None
 
 
 def rows_by_table(pieces: Iterable[bytes], dialect: Dialect, block: int = BLOCK) -> Counter[tuple[str, str]]:
@@ -149,15 +151,15 @@ def fields_of_lines(lines: Iterable[str], width: int, dialect: Dialect) -> pa.Re
 
 
 _OPEN = (
-    "a quoted text does not end, which hides where rows end",
+    "a quoted text does not end",
     "fetch the file again, if it was cut off; else have DMS write it again, or correct the row",
 )
 _AFTER_QUOTE = (
-    "a quote inside a quoted field is not doubled (or rows end with \\r\\n, and CsvRowDelimiter does not say so), which hides where rows end",
+    "a quote inside a quoted field is not doubled (or rows end with \\r\\n, and CsvRowDelimiter does not say so)",
     "correct the row, or have DMS write the file again (Rfc4180)",
 )
 _CUT_OFF = (
-    "the last row does not end with the row delimiter: the file may be cut off within a value",
+    "no row delimiter ends the last row, as in a file that was cut off within a value",
     "fetch the file again; if it is whole, end its last row with the row delimiter, as DMS does",
 )
 """What hides where a row ends, and the remedy."""
