@@ -100,6 +100,12 @@ def test_a_column_that_files_bring_is_refused_added_or_ignored_as_the_policy_say
     assert table(source)[2] == {"v": "B", "n": 22, "most": "q"}
 
 
+def test_a_column_named_like_a_key_may_be_one_that_a_rule_adds(source):
+    put(source, FILE1, "id,v,n,BI_id", "U,1,A,11,1")
+    note = refused(source, "unknown column 'BI_id'")
+    assert "cure: print the task's table mappings again if a rule adds it, as old values of id; else add it to" in note
+
+
 def test_a_column_that_an_earlier_version_added_is_kept_and_its_property_is_renamed_with_the_next_one(source):
     names = "frazil.auto-columns", "frazil.learnt"
     put(source, FILE1, "id,v,n,more", "U,1,A,11,x").merged(changes={"new": "add"})
