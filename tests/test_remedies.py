@@ -478,7 +478,7 @@ ELSEWHERE = {
     "warehouse_model: is no region of AWS": "an entry that a person typed",
     "workbook: which parameter 'source' does not name": "a parameter that a person typed",
     "schema_evolution: which Frazil cannot write again": "the column is moved to another table; see test_other_writers",
-    "schema_evolution: says without_key: append": "the spec is corrected; see test_specs",
+    "schema_evolution: says without_key": "the spec is corrected; see test_specs",
     "schema_evolution: masked in": "the spec is corrected; see test_specs",
     "schema_evolution: the source's primary key is": "the table is loaded again by its new key; see test_source",
     "schema_evolution: is partitioned or sorted by it": "the column is kept; see test_schema_changes",

@@ -381,6 +381,10 @@ def test_a_single_key_may_be_written_without_brackets_and_the_target_left_out():
         ({"key": ["idd"]}, "key column 'idd' is not among the columns\n  cure: did you mean 'id'"),
         ({"columns": []}, "no columns"),
         ({"source": "t"}, "is not schema.table"),
+        (
+            {"columns": [{"name": "n", "type": "NUMERIC(8", "2)": None}]},
+            "column 'n': '2\\)' is a part of another value\n  cure: put that value in quotes",
+        ),
         ({"colums": []}, "unknown entry 'colums'\n  cure: did you mean 'columns'"),
         ({"columns": [{"name": "id", "type": "INT9"}]}, "unknown DMS type 'INT9'\n  cure: did you mean 'INT"),
         ({"columns": [{"name": "id", "type": "varchar(9)"}]}, "unknown DMS type"),

@@ -157,9 +157,11 @@ def steps_to(
     `auto_columns` are columns that files carry and the policy adds. Raise SchemaError for changes that no policy allows.
     """
     have = {f.name: f for f in table.fields if not (spec.policy == "append" and f.name in OPERATION_COLUMNS)}
-    if spec.policy == "append" and not {*OPERATION_COLUMNS} <= {f.name for f in table.fields}:
+    operations = {*OPERATION_COLUMNS} - {c.name for c in spec.columns}
+    if (spec.policy == "append") != (bool(operations) and operations <= {f.name for f in table.fields}):
+        says, has = ("append", "no") if spec.policy == "append" else ("no longer append", "the")
         raise SchemaError(
-            f"{spec.source}: {spec.file} says without_key: append, and the lake's table has no columns {', '.join(OPERATION_COLUMNS)}",
+            f"{spec.source}: {spec.file} says without_key: {says}, and the lake's table has {has} columns {', '.join(OPERATION_COLUMNS)}",
             "write without_key as it was when the table was made, or drop it and load it again",
         )
     steps, columns, taken = [], [], {}

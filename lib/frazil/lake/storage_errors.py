@@ -37,6 +37,10 @@ def storage_error_explained(error: Exception, settings: Settings, target: str) -
             f"{name}: the catalog at {settings.catalog_options.get('uri') or 'its address'} does not answer: {jvm.cause(error)}",
             "see that it runs and can be reached, then run again: what was committed stays, what was not is done then",
         )
+    if "SQLITE_READONLY_DBMOVED" in text:
+        return CatalogError(
+            f"{name}: the catalog's file was deleted or replaced while this session had it open", "restart the kernel"
+        )
     if FULL.search(text):
         return StorageError(
             f"{name}: no space left ({', '.join(_free(settings))}): {jvm.cause(error)}",
