@@ -416,6 +416,7 @@ ELSEWHERE = {
     "file_columns: …": "the file is written again; see test_files",
     "pending_changes: …: ……": "late, changed and vanished files; see test_late_and_changed_files",
     "validation: …: …": "an entry that a person typed",
+    "validation: is a part of another value": "an entry that a person typed",
     "validation: is not of the form": "an entry that a person typed",
     "validation: unknown …": "an entry that a person typed",
     "validation: no …": "an entry that a person typed",
