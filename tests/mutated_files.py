@@ -151,6 +151,7 @@ class Refused:
 
 FIELDS, OP, KEY, TIME = "<fields>", "<op>", "<key>", "<timestamp>"
 DAMAGED, HEADER, OPEN, AFTER_QUOTE = "damaged", "header", "a text does not end", "text after a closing quote"
+CUT_OFF = "the last row does not end"
 BAD = type("Bad", (), {"__repr__": lambda self: "BAD"})()
 """Stands for a value that is none of its type."""
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -230,6 +231,8 @@ def records(text: str, dialect: Dialect) -> list[list[tuple[str, bool]]]:
         elif at + 1 == len(text):
             found.append([*record, ("", False)])
         at += 1
+    if text[-1:] not in ("", "\n"):
+        raise _QuotesError(CUT_OFF, len(found))
     return found
 
 

@@ -78,6 +78,7 @@ def test_a_history_shows_each_changed_value_old_and_new(book):
 
 
 def test_a_key_that_is_not_there_is_called_so(book):
+    assert row_history.changed_values([]) == [], "as of a key that no snapshot has"
     assert row_history.caption("public.t", ["99"], []).startswith("No kept snapshot has key 99 of public.t.")
 
 

@@ -402,3 +402,20 @@ def test_the_record_is_a_cache_and_grows_into_segments(opened):
     world.changes("t", I(998, "z"), name=FILE3.replace("-10", "-20")).merged()
     world.changes("t", I(999, "late"), name="20231231-000000000.csv")
     assert "20231231" in notes(world)["t"]
+
+
+def test_a_file_that_stopped_its_table_is_missed_if_somebody_takes_it_away(opened):
+    world = opened("bad", "cut", "wide", "mended")
+    world.changes("bad", U(1, "b"), U("x", "b"), name=FILE1).changes("mended", U("x", "b"), name=FILE1)
+    world.write("cut", FILE1, f"U,{NOON},1,b").write("wide", FILE1, f"U,{NOON},1,b,5,6,7\n")
+    notes(world)
+    for name in ("bad", "cut", "wide"):
+        file(world, name, FILE1).unlink()
+        world.changes(name, I(3, "c"), name=FILE2)
+    world.changes("mended", U(1, "b"), name=FILE1)
+    done = world.merge()
+    assert done["mended"].status == "merged" and rows(world, "mended") == [(1, "b"), (2, "b")]
+    for name in ("bad", "cut", "wide"):
+        assert done[name].failed and FILE1 in done[name].note and "go_on_without" in done[name].note, done[name].note
+    world.merged(go_on_without=[FILE1])
+    assert rows(world, "bad") == [(1, "a"), (2, "b"), (3, "c")]

@@ -216,8 +216,9 @@ def test_a_column_is_the_commit_time_only_if_it_cannot_be_a_tables_own(tmp_path)
     written(tmp_path / "4/", T1=head + insert)
     shutil.copytree(tmp_path / "4/shop/t", tmp_path / "4/shop/u")
     two, named = guessed(tmp_path / "4"), guessed(written(tmp_path / "5", T1=head.replace("at", "dms_at") + insert))
-    found = [g.settings.get("TimestampColumnName") for g in (one, deleted, unnamed, two, named)]
-    assert found == [None, "at", None, "at", "dms_at"]
+    usual = guessed(written(tmp_path / "6", T1=head.replace("at", "dms_commit_ts") + insert))
+    found = [g.settings.get("TimestampColumnName") for g in (one, deleted, unnamed, two, named, usual)]
+    assert found == [None, "at", None, "at", "dms_at", "dms_commit_ts"]
     assert one.tables["shop.t"].columns[0].name == "at" and unnamed.tables["shop.t"].columns[0].type == "DATETIME"
 
 

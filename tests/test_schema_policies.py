@@ -1,6 +1,7 @@
 """The source's columns change: what the lake's schema follows, by which policy, and what is refused by name."""
 
 import itertools
+from decimal import Decimal
 
 import pytest
 import yaml
@@ -99,6 +100,12 @@ def test_a_column_that_files_bring_is_refused_added_or_ignored_as_the_policy_say
     assert table(source)[2] == {"v": "B", "n": 22, "most": "q"}
 
 
+def test_a_column_named_like_a_key_may_be_one_that_a_rule_adds(source):
+    put(source, FILE1, "id,v,n,BI_id", "U,1,A,11,1")
+    note = refused(source, "unknown column 'BI_id'")
+    assert "cure: print the task's table mappings again if a rule adds it, as old values of id; else add it to" in note
+
+
 def test_a_column_that_an_earlier_version_added_is_kept_and_its_property_is_renamed_with_the_next_one(source):
     names = "frazil.auto-columns", "frazil.learnt"
     put(source, FILE1, "id,v,n,more", "U,1,A,11,x").merged(changes={"new": "add"})
@@ -176,6 +183,31 @@ def test_a_declared_rename_keeps_the_column_by_its_id_and_old_files_readable(sou
         f"select * from {source.name('t')} version as of {source.history('t')[-2].snapshotId()}"
     )
     assert "v" in was_then.columns, "history is read with the names of its time"
+
+
+def test_a_misspelt_earlier_name_adds_no_column_beside_the_one_that_is_kept(source):
+    put(source, FILE1, "id,value,n", "U,1,A,11")
+    declare(source, "id INT8", {"name": "value", "type": "WSTRING(9)", "renamed_from": "v"}, "n INT4")
+    source.merged()
+    put(source, FILE2, "id,text,n", "U,2,B,22")
+    declare(source, "id INT8", {"name": "text", "type": "WSTRING(9)", "renamed_from": "valu"}, "n INT4")
+    refused(source, "the lake has no column 'valu'", "write renamed_from: value if", changes={"gone": "keep"})
+    declare(source, "id INT8", {"name": "text", "type": "WSTRING(9)", "renamed_from": "value"}, "n INT4")
+    source.merged(changes={"gone": "keep"})
+    assert table(source) == {1: {"text": "A", "n": 11}, 2: {"text": "B", "n": 22}}
+
+
+def test_the_remedy_for_a_number_too_large_for_its_column_needs_no_new_load(source):
+    put(source, FILE1, "id,v,n", "U,1,A,3000000000")
+    refused(source, "does not fit INT4", "write INT8 at column 'n'")
+    declare(source, "id INT8", "v WSTRING(9)", "n INT8")
+    assert table(source.merged())[1] == {"v": "A", "n": 3_000_000_000}
+    put(source, FILE2, "id,v,n,d", "U,1,A,1,12.50").merged(changes={"new": "ignore"})
+    declare(source, "id INT8", "v WSTRING(9)", "n INT8", "d NUMERIC(4,2)")
+    put(source, FILE3, "id,v,n,d", "U,1,A,1,12345.6")
+    assert "write NUMERIC(7,2) at column 'd'" in source.merge()["t"].note
+    declare(source, "id INT8", "v WSTRING(9)", "n INT8", "d NUMERIC(7,2)")
+    assert table(source.merged())[1] == {"v": "A", "n": 1, "d": Decimal("12345.60")}
 
 
 def test_a_column_may_be_renamed_and_another_one_take_its_name(source):

@@ -186,6 +186,7 @@ def test_an_earlier_name_is_neither_offered_nor_listed(params):
     [
         ({"paralel_tables": 1}, "did you mean 'parallel_tables'"),
         ({"x": 1}, "unknown parameter 'x'"),
+        ({"late_files": "after"}, "'late_files' has no effect here\n  cure: it is a parameter of cdc_merge$"),
         ({"env": "dmeo"}, "did you mean 'demo'"),
         ({"parallel_tables": "2"}, "parallel_tables: '2' should be a valid integer"),
         ({"parallel_tables": True}, "parallel_tables: True should be a valid integer"),
@@ -200,6 +201,30 @@ def test_an_earlier_name_is_neither_offered_nor_listed(params):
 def test_a_wrong_cell_is_refused(params, cell, says):
     with pytest.raises(ParameterError, match=says):
         resolve("setup", cell)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"typ": "jdbc", "uri": "u", "warehouse": "w"}, "has no 'type'\n  cure: write it instead of 'typ'"),
+        ({"type": "jdb"}, "unknown type 'jdb'\n  cure: did you mean 'jdbc'"),
+        ({"type": "jdbc", "uri": "u", "warehous": "w"}, "has no 'warehouse'\n  cure: write it instead of 'warehous'"),
+        ({"type": "jdbc", "uri": "u"}, "has no 'warehouse'\n  cure: write it, as"),
+        ({"type": "rest"}, "demo.yml: common: catalog_options has no 'uri'"),
+    ],
+)
+def test_a_catalog_that_is_not_whole_is_refused(params, options, says):
+    params(common={"catalog_options": options})
+    with pytest.raises(ParameterError, match=says):
+        resolve("setup", {})
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"type": "Glue"}, {"catalog-impl": "org.x.Catalog"}, {"type": "rest", "uri": "https://c"}]
+)
+def test_options_that_say_what_the_catalog_is_are_taken(params, options):
+    params(common={"catalog_options": options})
+    assert resolve("setup", {}).settings.catalog_options == options
 
 
 @pytest.mark.parametrize(
@@ -303,7 +328,7 @@ def test_a_cell_with_a_command_of_ipython_counts_as_it_reads_now(monkeypatch):
         meta = {"tags": ["parameters"]}
         cell_parameters._keep(SimpleNamespace(raw_cell=text, cell_id="a", cell_meta=meta))
         kernel.run_cell(text)
-    assert cell_parameters.stated(kernel.user_ns, {"dry_run"}, set()) == {"dry_run": False}
+    assert cell_parameters.stated(kernel.user_ns, {"dry_run"}, set(), {}) == {"dry_run": False}
 
 
 def test_resolving_again_in_a_used_kernel_takes_later_variables_but_no_near_misses(params):
@@ -356,6 +381,10 @@ def test_a_single_key_may_be_written_without_brackets_and_the_target_left_out():
         ({"key": ["idd"]}, "key column 'idd' is not among the columns\n  cure: did you mean 'id'"),
         ({"columns": []}, "no columns"),
         ({"source": "t"}, "is not schema.table"),
+        (
+            {"columns": [{"name": "n", "type": "NUMERIC(8", "2)": None}]},
+            "column 'n': '2\\)' is a part of another value\n  cure: put that value in quotes",
+        ),
         ({"colums": []}, "unknown entry 'colums'\n  cure: did you mean 'columns'"),
         ({"columns": [{"name": "id", "type": "INT9"}]}, "unknown DMS type 'INT9'\n  cure: did you mean 'INT"),
         ({"columns": [{"name": "id", "type": "varchar(9)"}]}, "unknown DMS type"),

@@ -249,8 +249,10 @@ def test_a_multiset_does_not_go_on_as_a_table_of_all_changes_nor_the_other_way_r
         w.table_file("t").write("t", LOAD1, f"{ONE_COMMIT},1,a,,\n").loaded()
         had = w.rows("t")
         declare(w, "t", without_key=now).write("t", FILE1, f"U,{ONE_COMMIT},1,b,1,a\n")
-        assert "_op" in w.merge()["t"].note and w.rows("t") == had
-        declare(w, "t", without_key=made).merged()
+        for changes in ({}, {"gone": "drop"}, {"gone": "keep"}):
+            declare(w, "t", changes=changes)
+            assert "write without_key as it was" in w.merge()["t"].note and w.rows("t") == had, changes
+        declare(w, "t", without_key=made, changes={}).merged()
         assert len(w.rows("t")) == (1 if made == "multiset" else 2)
 
 

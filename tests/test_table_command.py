@@ -35,10 +35,9 @@ def test_a_paused_table_stays_as_it_is_until_it_is_resumed(two, capsys):
     assert main(["table", "pause", "public.a", "--env", "w", "--why", "rows are corrected"]) == exit_codes.OK
     said = capsys.readouterr().out
     assert "public.a: paused since 20" in said and "rows are corrected" in said
-
     (planned,) = [r for r in plan(two.book()) if r["table"] == "public.a"]
     assert planned["action"] == "paused" and planned["notes"].startswith("since 20")
-    assert planned["notes"].endswith("frazil table resume public.a")
+    assert planned["notes"].endswith("frazil table resume public.a --env ENV")
     done = two.merge()
     assert (done["a"].status, done["b"].status) == ("paused", "merged")
     assert "rows are corrected" in done["a"].note
@@ -80,6 +79,7 @@ def test_a_run_with_only_paused_tables_pending_need_not_start_spark(two, monkeyp
 
 
 def test_a_second_pause_keeps_the_first_reason(two, capsys):
+    main(["table", "pause", "public.a", "--env", "w"])
     main(["table", "pause", "public.a", "--env", "w", "--why", "first"])
     main(["table", "pause", "public.a", "--env", "w", "--why", "second"])
     assert two.properties("a", "frazil.paused")[0].endswith(": first")

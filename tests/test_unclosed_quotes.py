@@ -40,7 +40,7 @@ def refusal(raw: bytes, dialect: Dialect, block: int) -> str:
         ('1,""""\n2,"""\n', 2),
         ('1,b"c"\n2,"x', 2),
         ("", None),
-        ('1,a\n2,"b"\n3,c', None),
+        ('1,a\n2,"b"\n3,c\n', None),
         ('1,"a ""b"" c\n"\n2,""\n', None),
         ('1,b"c\n', None),  # stands for itself
         ('1,b""c"d\n', None),
@@ -51,6 +51,24 @@ def test_the_row_is_told_in_which_a_text_begins_that_does_not_end(text, row, blo
     assert refusal(text.encode(), Dialect(), block).split("\n")[0] == says
     named = "id,v\n" + text.removeprefix("\ufeff")
     assert refusal(named.encode(), Dialect(header=True), block).split("\n")[0] == says
+
+
+@pytest.mark.parametrize("block", [3, 5, 1 << 20])
+@pytest.mark.parametrize(
+    ("text", "row", "dialect"),
+    [
+        ("1,a\n2,1067.5", 2, Dialect()),
+        ('1,"a"\n2,"1067"', 2, Dialect()),
+        ("1,a\n2,1067.50@", 2, Dialect(row_delimiter="@@")),
+        ("id,v\n1,a\n2,1", 2, Dialect(header=True)),
+    ],
+)
+def test_a_file_that_is_cut_off_within_its_last_value_is_refused(text, row, dialect, block):
+    text = text.replace("\n", dialect.row_delimiter)
+    said = refusal(text.encode(), dialect, block)
+    assert said.startswith(f"a.csv row {row}: no row delimiter ends the last row")
+    whole = text.removesuffix("@") + dialect.row_delimiter
+    assert refusal(whole.encode(), dialect, block) == ""
 
 
 def test_the_row_is_told_with_other_delimiters_too():

@@ -98,7 +98,7 @@ def nearest(name: str, known) -> str:
     import difflib
 
     close = difflib.get_close_matches(name, [str(k) for k in known], n=1, cutoff=0.6)
-    return f"did you mean '{close[0]}'?" if close else "known: " + ", ".join(sorted(str(k) for k in known))
+    return f"did you mean '{close[0]}'?" if close else "known: " + (", ".join(sorted(str(k) for k in known)) or "none")
 
 
 def many(things: Sized | int | None, word: str) -> str:

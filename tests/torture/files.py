@@ -29,6 +29,7 @@ from helpers import World, spec_of  # noqa: E402
 from mutated_files import (  # noqa: E402
     AFTER_QUOTE,
     COLUMNS,
+    CUT_OFF,
     DAMAGED,
     DIALECTS,
     HEADER,
@@ -47,7 +48,7 @@ SPEC = parse_spec(spec_of("public.t", *COLUMNS))
 COUNT = 10_000
 EXTENTS = [Extent(), Extent(), Extent(rows=3, block=700), Extent(rows=1, block=64)]
 REFUSALS = {
-    "a quoted text does not end": OPEN, "a quote inside a quoted field is not doubled": AFTER_QUOTE,
+    "a quoted text does not end": OPEN, "a quote inside a quoted field is not doubled": AFTER_QUOTE, "no row delimiter ends": CUT_OFF,
     "cannot be (read|unpacked)": DAMAGED, "line 1|column": HEADER,
 }  # fmt: skip
 

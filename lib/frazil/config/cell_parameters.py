@@ -62,8 +62,8 @@ RESOLVED = "_frazil_resolved"
 _INTERPRETER = {"In", "Out", "exit", "quit", "spark", "sc"}
 
 
-def stated(cell: dict[str, Any], known: set[str], earlier: set[str]) -> dict[str, Any]:
-    """Return the parameters that the cell sets, also by `earlier` names.
+def stated(cell: dict[str, Any], known: set[str], earlier: set[str], elsewhere: dict[str, str]) -> dict[str, Any]:
+    """Return the parameters that the cell sets, also by `earlier` names; `elsewhere`: all parameters, with a section of each.
 
     Refuse a plain variable that is no parameter, and a parameter whose value is no plain one.
     After a first call in a kernel, later cells may have left variables: then only near misses are refused. Variables
@@ -84,6 +84,8 @@ def stated(cell: dict[str, Any], known: set[str], earlier: set[str]) -> dict[str
             if value is not None:
                 found[name] = value
         elif not again or difflib.get_close_matches(name, list(known), n=1, cutoff=0.75):
+            if name in elsewhere:
+                raise ParameterError(f"'{name}' has no effect here", f"it is a parameter of {elsewhere[name]}")
             raise ParameterError(f"unknown parameter '{name}'", nearest(name, known))
     return found
 

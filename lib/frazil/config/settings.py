@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 from dataclasses import dataclass, field, fields
@@ -11,6 +12,7 @@ from typing import Any, ClassVar
 from frazil.config import cell_parameters, environment_file, redaction
 from frazil.config.environment_file import RENAMED, RETIRED, ParameterError, earlier_names, up_to_date
 from frazil.config.policies import ON_BAD_ROWS, POLICIES, WITHOUT_KEY
+from frazil.errors import nearest
 
 cell_parameters.follow()  # the cell of parameters runs after the one that imports this module
 
@@ -441,6 +443,30 @@ class Resolved:
         return [{"parameter": n, "value": v, "from": self.origin[n]} for n, v in values.items()]
 
 
+CATALOGS = {
+    "jdbc": ("uri", "warehouse"),
+    "rest": ("uri",),
+    "glue": (),
+    "hive": (),
+    "hadoop": ("warehouse",),
+    "nessie": ("uri", "warehouse"),
+}
+"""The types of Iceberg's catalogs, and the options that each needs."""
+
+
+def _require_whole_catalog(options: dict[str, str], where: str) -> None:
+    """Raise ParameterError if a catalog's options lack its type, or what a catalog of that type needs."""
+    if not options or "catalog-impl" in options:
+        return
+    kind = options.get("type", "").lower()
+    if kind and kind not in CATALOGS:
+        raise ParameterError(f"{where}: catalog_options: unknown type '{kind}'", nearest(kind, CATALOGS))
+    if missing := [name for name in ("type", *CATALOGS.get(kind, ())) if not options.get(name)]:
+        close = difflib.get_close_matches(missing[0], options, n=1, cutoff=0.6)
+        instead = f" instead of '{close[0]}'" if close else ", as the environment file in params/README.md has it"
+        raise ParameterError(f"{where}: catalog_options has no '{missing[0]}'", f"write it{instead}")
+
+
 def resolve(notebook: str, cell: dict[str, Any]) -> Resolved:
     """Return the notebook's typed settings from its cell (`globals()`), its environment file and the defaults.
 
@@ -455,7 +481,8 @@ def resolve(notebook: str, cell: dict[str, Any]) -> Resolved:
 
     cls, here, command = NOTEBOOKS[notebook], "the notebook's cell", "the command"
     earlier = {name for table in (RETIRED, RENAMED) for name in earlier_names(table, notebook)}
-    found = typed(cell_parameters.stated(cell, {f.name for f in fields(cls)}, earlier), here)
+    elsewhere = {f.name: section for section, of in SECTIONS.items() for f in fields(of)}
+    found = typed(cell_parameters.stated(cell, {f.name for f in fields(cls)}, earlier, elsewhere), here)
     file, sections = environment_file.read(found.get("env", cls.env), SECTIONS)
     values, origin = {"root": str(file.parent.parent)}, {"root": "the folder that holds params/"}
     for where, given in (
@@ -468,5 +495,6 @@ def resolve(notebook: str, cell: dict[str, Any]) -> Resolved:
         origin |= dict.fromkeys(given, where)
     settings = cls(**values)
     redaction.hide_credentials(settings)
+    _require_whole_catalog(settings.catalog_options, origin.get("catalog_options", ""))
     cell[cell_parameters.RESOLVED] = True
     return Resolved(settings, {f.name: origin.get(f.name, "default") for f in fields(cls)})

@@ -69,6 +69,10 @@ class Entries(BaseModel):
         known = [f.alias or n for n, f in cls.model_fields.items()]
         for name in raw:
             if name not in known and cls.model_config["extra"] == "forbid":
+                if str(name).endswith(")"):  # of an unquoted `NUMERIC(12,2)`
+                    raise FrazilError(
+                        f"'{name}' is a part of another value", 'put that value in quotes: "NUMERIC(12,2)"'
+                    )
                 raise FrazilError(f"unknown {cls.kind} '{name}'", nearest(str(name), known))
         try:
             return handler({n: v for n, v in raw.items() if v is not None})

@@ -63,6 +63,20 @@ def _remedy_of_value(spec: TableSpec, row: BadRow) -> str:
             f"write lake: string {at}, which keeps the text, {LOAD_AGAIN}; or write replace: {{{special}: null}} {at}, or another "
             "value than null, which loses what the source has there"
         )
+    if wider := _wider(value_type(column), value):
+        return f"write {wider} {at}: the lake's column becomes as wide, and keeps its values"
     if value_type(column) != "string":
         return f"write the right type, or lake: string, {at}, {LOAD_AGAIN}"
+    return ""
+
+
+def _wider(kind: str, value: str) -> str:
+    """Return the DMS type that takes a number too large for a type of the lake, if Iceberg can widen the column to it; else an empty text."""
+    if kind == "int" and re.fullmatch(r"[+-]?\d{10,18}", value):
+        return "INT8"
+    places = re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", kind)
+    digits = re.fullmatch(r"[+-]?0*(\d+)(?:\.(\d+))?", value)
+    if places and digits and len(digits[2] or "") <= int(places[2]):
+        precision = len(digits[1]) + int(places[2])
+        return f"NUMERIC({precision},{places[2]})" if int(places[1]) < precision <= 38 else ""
     return ""

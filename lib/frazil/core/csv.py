@@ -76,7 +76,8 @@ def read_records(
     In a file of all tables, rows of other tables than `table` (schema and name) may be left out; each row is `op, table,
     schema, …`.
 
-    Raises RowBordersError, with the row, if a quoted text does not end or continues after its closing quote.
+    Raises RowBordersError, with the row, if a quoted text does not end or continues after its closing quote, or if the
+    last row does not end with the row delimiter.
     """
     first, form = 1, _StandardForm(dialect)
     try:
@@ -85,7 +86,7 @@ def read_records(
             records = _parse(text, width, dialect, restored, first if numbers is None else numbers)
             first = end or first + len(records.numbers) + len(records.wrong_width)
             yield records
-    except _BrokenQuotes as e:
+    except _NoRowEnd as e:
         raise RowBordersError(
             f"{where} row {first + e.rows_before}: {e.what}, which hides where rows end", e.cure
         ) from None
@@ -100,7 +101,7 @@ def rows_by_table(pieces: Iterable[bytes], dialect: Dialect, block: int = BLOCK)
     d, field = re.escape(delimiter), _field(delimiter, dialect.quotes)
     begin = field + rb"(?:%b(%b))?(?:%b(%b))?" % (d, field, d, field)
     line, any_row = (re.compile(begin + rest + rb"(?:\n|\Z)") for rest in (rb"[^\n]*+", rb"(?:%b%b)*+" % (d, field)))
-    with suppress(_BrokenQuotes):
+    with suppress(_NoRowEnd):
         for text, restored in _blocks(pieces, dialect, block):
             row = any_row if dialect.quotes and QUOTE in text else line
             for named, count in Counter(one.groups() for one in row.finditer(text)).items():
@@ -159,15 +160,19 @@ _AFTER_QUOTE = (
     "a quote inside a quoted field is not doubled (or rows end with \\r\\n, and CsvRowDelimiter does not say so)",
     "correct the row, or have DMS write the file again (Rfc4180)",
 )
-"""What is wrong with quotes, and the remedy."""
+_CUT_OFF = (
+    "no row delimiter ends the last row, as in a file that was cut off within a value",
+    "fetch the file again; if it is whole, end its last row with the row delimiter, as DMS does",
+)
+"""What hides where a row ends, and the remedy."""
 
 
-class _BrokenQuotes(Exception):
-    """Quotes that hide where a row ends, after a number of whole rows of a block."""
+class _NoRowEnd(Exception):
+    """What hides where a row ends, after a number of whole rows of a block."""
 
-    def __init__(self, rows_before: int, is_open: bool):
+    def __init__(self, rows_before: int, reason: tuple[str, str]):
         self.rows_before = rows_before
-        self.what, self.cure = _OPEN if is_open else _AFTER_QUOTE
+        self.what, self.cure = reason
 
 
 def _blocks(pieces: Iterable[bytes], dialect: Dialect, size: int) -> Iterator[tuple[bytes, dict[str, str]]]:
@@ -180,7 +185,7 @@ def _blocks(pieces: Iterable[bytes], dialect: Dialect, size: int) -> Iterator[tu
         data = rest + form.standard(chunk.removeprefix(mark), last)
         try:
             end = _end_of_rows(data, dialect.quotes, form.delimiter, last)
-        except _BrokenQuotes as error:
+        except _NoRowEnd as error:
             error.rows_before -= header  # which is no row
             raise
         begin = _row_form(form.delimiter, dialect.quotes).match(data).end() + 1 if header and end else 0
@@ -189,6 +194,8 @@ def _blocks(pieces: Iterable[bytes], dialect: Dialect, size: int) -> Iterator[tu
             yield data[begin:end], form.restored
         rest, wanted = data[end:], size if end else max(size, len(data))  # for a longer row: twice as much
         mark = b""
+    if rest:
+        raise _NoRowEnd(-header, _CUT_OFF)
 
 
 def _at_least(size: int, pieces: Iterator[bytes]) -> bytes:
@@ -249,13 +256,13 @@ class _StandardForm:
 
 
 def _end_of_rows(data: bytes, with_quotes: bool, delimiter: bytes, last: bool) -> int:
-    """Return where the last whole row of a block ends: its end, for the last block of a file."""
+    """Return where the last whole row of a block ends."""
     if not with_quotes or QUOTE not in data:
-        return len(data) if last else data.rfind(NEWLINE) + 1
+        return data.rfind(NEWLINE) + 1
     quotes = _quote_places(data)
     if not _is_regular(data, quotes, delimiter) or (last and len(quotes) % 2):
         return _scan(data, delimiter, last)
-    return len(data) if last else _last_border(data, quotes)
+    return _last_border(data, quotes)
 
 
 def _quote_places(data: bytes) -> np.ndarray:
@@ -307,13 +314,11 @@ def _scan(data: bytes, delimiter: bytes, last: bool) -> int:
             open_ended = not re.match(rb'"(?:[^"]|"")*"(?!")', data[at:])
             if open_ended and not last:
                 return end
-            raise _BrokenQuotes(row, open_ended)
+            raise _NoRowEnd(row, _OPEN if open_ended else _AFTER_QUOTE)
         at = found.end()
         if found[1] == NEWLINE:
             end, row = at, row + 1
-        elif found[1] == b"":
-            return len(data) if last else end
-    return len(data) if last else end
+    return end
 
 
 def _row_form(delimiter: bytes, quotes: bool) -> re.Pattern[bytes]:
@@ -342,7 +347,6 @@ def _lines_of_table(
 
     if QUOTE in text:
         return text, None, 0
-    text = text if text.endswith(NEWLINE) else text + NEWLINE
     d, any_field = re.escape(form.delimiter), rb"[^" + re.escape(form.delimiter) + rb"\n]*"
     schema, name, null = (re.escape(form.standard(text.encode(), last=True)) for text in (*table, form.null))
     own = any_field + d + name + d + schema + rb"(?:" + d + rb"[^\n]*)?"

@@ -10,7 +10,6 @@ from typing import Any
 
 from frazil.dms.setting_names import ENDPOINT_NAMES, OWN_NAMES, S3_NAMES, STREAM_NAMES, known_names
 from frazil.dms.source_errors import EndpointError
-from frazil.errors import nearest
 
 
 def read_json(path: Path, what: str) -> dict[str, Any]:
@@ -160,7 +159,9 @@ def read_rules(path: Path) -> list[dict]:
     task = _task(raw, path)
     rules = (raw if task is None else _inner(task["mappings"], path, "TableMappings")).get("rules", [])
     if task is None and "rules" not in raw and raw:
-        raise EndpointError(f"{path}: contains no rules", f'write {{"rules": [...]}}; {nearest("rules", raw)}')
+        raise EndpointError(
+            f"{path}: contains no rules", f'write {{"rules": [...]}}, as the task prints it; there is {", ".join(raw)}'
+        )
     return rules
 
 

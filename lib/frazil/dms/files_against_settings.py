@@ -69,6 +69,8 @@ _CURES = {
     'set "FrazilSettings": {"OpColumnName": …, "OpValues": {…: "I", …: "U", …: "D"}}',
     "CdcHasOp": 'correct IncludeOpForFullLoad, CdcInsertsOnly, CdcInsertsAndUpdates, or set "FrazilSettings": '
     '{"CdcHasOp": true} or false, with OpColumnName and OpValues if DMS did not write the files',
+    "Rfc4180": "fetch the file again if it was cut off, or correct its quotes; if all files are so, set Rfc4180 in the endpoint's JSON as "
+    "the task has it: with another value, quotes are read as a part of texts, or texts as quoted",
     "DataFormat": "correct DataFormat, or remove files of an earlier task",
     "CompressionType": "correct CompressionType, or remove files of an earlier task",
     **dict.fromkeys(

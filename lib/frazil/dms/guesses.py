@@ -241,7 +241,8 @@ def _take_time(found: Found, views: dict[str, list[_View]]) -> str | None:
     deletes = [r[v.own :] for v in every for r in v.of("D") if v.has_op]
     alone = any(sum(f not in NULLS_SEEN for f in r) * 2 <= len(r) for r in deletes if len(r) > 3)
     is_ours = len([1 for each in views.values() if each]) > 1 or alone
-    if name and not is_ours and (name == TIME_NAME or not re.search("dms|commit", name, re.I)):
+    says_so = any(v.names for v in every) and re.search("dms|commit", name or "", re.I)
+    if name and not is_ours and not says_so:
         found.remarks.append(f"the first column ({name}) may be the commit time: name it in --endpoints if it is")
         return None
     for v in every if name else ():

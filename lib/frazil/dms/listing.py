@@ -285,9 +285,11 @@ def _check_source(root: str, spec: TableSpec) -> None:
     if not schemas and (is_s3(root) or not Path(root).is_dir()):
         what = "is empty" if is_s3(root) else "does not exist"
         raise SourceError(f"source folder {root} {what}", "set parameter 'source' to the folder DMS writes to")
-    raise SourceError(
-        f"{root} has no folder for schema '{spec.schema_name}' ({spec.file})", nearest(spec.schema_name, schemas)
-    )
+    cure, parts = nearest(spec.schema_name, schemas), str(root).split("/")
+    if spec.schema_name in parts[-2:]:  # the folder of the schema or of the table itself
+        above = "/".join(parts[: len(parts) - 1 - parts[::-1].index(spec.schema_name)])
+        cure = f"set parameter 'source' to {above}: it holds {spec.schema_name}/"
+    raise SourceError(f"{root} has no folder for schema '{spec.schema_name}' ({spec.file})", cure)
 
 
 def folders_beside(root: Path | str, taken: Collection[str]) -> dict[str, str]:

@@ -8,12 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from frazil.config.spec import TableSpec
+from frazil.core.bad_row_errors import BadRowError
+from frazil.core.csv import RowBordersError
 from frazil.dms.changed_load import is_other_load
 from frazil.dms.file_integrity import ChangedWhileReadError, require_unchanged
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.pending_changes import AppliedState, with_known_loads
 from frazil.dms.position import Position
+from frazil.dms.source_errors import SourceError
 from frazil.engine.read_files import FileToRead, count_tables
 from frazil.engine.small_batch import are_small
 from frazil.engine.tasks import groups_of, results_of_groups
@@ -29,6 +32,7 @@ from frazil.flows.warehouse_refresh import refreshing
 from frazil.flows.workbook import Workbook
 from frazil.lake import batch_branches, commit, jvm
 from frazil.lake.commit import PositionMovedError
+from frazil.lake.schema_evolution import SchemaError
 from frazil.lake.stored_applied_files import await_files, remember_same
 from frazil.lake.tables import TableState, read_table_state
 from frazil.report.live_status import LiveStatus
@@ -128,7 +132,7 @@ def _list_pending(
 def _apply_files(
     book: Workbook, spec: TableSpec, base: TableState, files: list[DmsObject], listed: TableObjects
 ) -> tuple[dict[str, int], dict[str, float]]:
-    """Apply a batch. If a file has disappeared meanwhile, the table records that it existed."""
+    """Apply a batch. If a file has disappeared meanwhile, or one cannot be read, the table records that they existed."""
     try:
         shaped = follow(book, spec, base, files, CHANGE_PHASE)
         require_whole_rows(book, shaped.spec)
@@ -136,13 +140,17 @@ def _apply_files(
         counts, live = apply_batch(book, shaped.spec, batch.base, batch)
     except PositionMovedError:
         raise
-    except Exception:
+    except Exception as error:
         # A file that has gone or grown explains any error of its reader.
+        names, why = [o.name for o in files], None
         try:
             require_unchanged(files, spec.source)
-        except ChangedWhileReadError as why:
-            if why.gone:
-                await_files(jvm.load_table(book.spark, book.name(spec)), base.record, (o.name for o in files))
+        except ChangedWhileReadError as changed:
+            why = changed
+        stopped = isinstance(error, BadRowError | RowBordersError | SchemaError | SourceError)
+        if (why.gone if why else stopped) and not {*names} <= {*base.record.awaited}:
+            await_files(jvm.load_table(book.spark, book.name(spec)), base.record, names)
+        if why:
             raise why from None
         raise
     batch.update.done()

@@ -208,9 +208,8 @@ class AsOf:
         """Return a table's rows at that time."""
         row = next((r for r in self.rows if r["table"] == table), None)
         if row is None or row.get("snapshot") is None:
-            raise ExploreError(
-                f"{table} cannot be shown as of {self.when}", row["action"] if row else nearest(table, self.book.specs)
-            )
+            why = row["action"].removeprefix("cannot: ") if row else nearest(table, self.book.specs)
+            raise ExploreError(f"{table} cannot be shown as of {self.when}", why)
         return table_history.read(self.book.spark, self.book.name(self.book.specs[table]), row["snapshot"])
 
     def first_rows(self, table: str, count: int = 5) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Sequence
 from contextlib import suppress
@@ -33,9 +34,11 @@ from frazil.flows.stream_read import WAITS
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, tables
 from frazil.lake.lane_choice import BatchToWrite, Costs
-from frazil.lake.storage_errors import require_metadata, storage_error_explained
+from frazil.lake.storage_errors import require_metadata
 from frazil.lake.table_pause import PausedError
 from frazil.lake.tables import TableState
+
+log = logging.getLogger("frazil")
 
 
 class DecisionNeededError(FrazilError):
@@ -125,9 +128,8 @@ def _row(
     except FrazilError as e:
         return row | {"action": "stops", "decision": f"{e.problem}; {e.cure}"}
     except Exception as e:
-        if (trouble := storage_error_explained(e, book.settings, spec.target)) is None:
-            raise
-        return row | {"action": "stops", "decision": f"{trouble.problem}; {trouble.cure}"}
+        log.error("%s cannot be planned", spec.source, exc_info=True)
+        return row | {"action": "stops", "decision": book.why(spec, e).replace("\n  cure: ", "; ")}
 
 
 def _noted(row: dict[str, Any], note: str) -> dict[str, Any]:

@@ -328,7 +328,7 @@ class Load(_Preview):
             for part, e in zip(parts, entries, strict=True)
         ]
         total = size(sum(e["file-size-in-bytes"] for e in entries))
-        sentence = f"{many(self.sample.changes, 'row')} make {many(entries, 'Parquet file')} of {total}"
+        sentence = f"{many(self.sample.changes, 'row')} in {many(entries, 'Parquet file')} of {total}"
         return Stage(f"{sentence}; the load writes below {readable(table.location())}/data, in one commit", rows[:most])
 
 

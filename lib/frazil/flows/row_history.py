@@ -101,7 +101,7 @@ def changed_values(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     A load, an insert and a delete are one row.
     """
     rows = []
-    for event, older in zip(events, [*events[1:], {}], strict=True):
+    for event, older in zip(events, [*events[1:], {}], strict=False):
         facts = {name: event[name] for name in ("operation", "committed", "source_commit")}
         values = {c: v for c, v in event.items() if c not in FACTS}
         changed = [c for c in values if repr(values[c]) != repr(older.get(c))] if event["operation"] == "update" else []

@@ -245,9 +245,13 @@ class _ColumnTracker:
         if gone and (policy.gone not in ("keep", "drop") or {*gone} & {*spec.key}):
             raise self._gone(one, gone)
         if new and policy.new not in ("add", "ignore"):
+            old = next((k for k in spec.key if new[0].endswith(f"_{k}") or new[0].startswith(f"{k}_")), "")
+            rule = (
+                f"print the task's table mappings again if a rule adds it, as old values of {old}; else " if old else ""
+            )
             raise SchemaError(
                 f"{where}: unknown column '{new[0]}'",
-                f"add it to {spec.file}, with its type, or let files decide: changes: {{new: add}}; {{new: ignore}} leaves its "
+                f"{rule}add it to {spec.file}, with its type, or let files decide: changes: {{new: add}}; {{new: ignore}} leaves its "
                 "values out of the lake",
             )
         if policy.new == "add":

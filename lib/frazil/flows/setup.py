@@ -10,11 +10,13 @@ from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.files_against_settings import Evidence, evidence, refuse
 from frazil.dms.listing import folders_beside
 from frazil.dms.settings_lint import LOSS, Finding, left_out, lint, unknown_settings
+from frazil.errors import FrazilError
 from frazil.flows import stream_position, warehouse_refresh
 from frazil.flows.follow_source import follow_source
 from frazil.flows.schema_changes import follow, require_first_files
 from frazil.flows.workbook import Workbook
-from frazil.lake import batch_branches, commit_retry, tables
+from frazil.lake import batch_branches, commit_retry, jvm, tables
+from frazil.lake.pyiceberg_catalog import CatalogError
 from frazil.results import TableResult
 
 
@@ -88,7 +90,15 @@ def create_tables(book: Workbook) -> list[TableResult]:
     """
     follow_source(book)
     sound = [book.name(s) for s in book.specs.values() if not s.problem]
-    commit_retry.steady(lambda: tables.create_namespaces(book.spark, sound))
+    try:
+        commit_retry.steady(lambda: tables.create_namespaces(book.spark, sound))
+    except FrazilError:
+        raise
+    except Exception as e:
+        raise CatalogError(
+            f"no namespace can be created in the catalog '{book.settings.catalog}': {jvm.cause(e)}",
+            "correct catalog_options, start the catalog, or get the right to create namespaces in it",
+        ) from e
 
     def work(spec) -> TableResult:
         if not book.stream:

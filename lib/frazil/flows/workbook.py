@@ -407,7 +407,7 @@ class Workbook:
             result = TableResult(spec.source, "failed", str(e), decision=e.decision)
         except Exception as e:
             log.error("%s failed", spec.source, exc_info=True)
-            result = TableResult(spec.source, "failed", self._why(spec, e))
+            result = TableResult(spec.source, "failed", self.why(spec, e))
         finally:
             self.at_work.discard(spec.source)
         result.seconds = time.monotonic() - began
@@ -415,7 +415,7 @@ class Workbook:
             self.on_commit(spec)
         return result
 
-    def _why(self, spec: TableSpec, error: Exception) -> str:
+    def why(self, spec: TableSpec, error: Exception) -> str:
         """Return what a table's error means; raise SessionError if Spark has ended, even during this check."""
         require_alive(self.folder, error)
         if missing := missing_python(error):

@@ -6,6 +6,7 @@ harmless: the batch finds the columns. Readers meanwhile see a column without va
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from dataclasses import dataclass, replace
@@ -159,9 +160,11 @@ def steps_to(
     `auto_columns` are columns that files carry and the policy adds. Raise SchemaError for changes that no policy allows.
     """
     have = {f.name: f for f in table.fields if not (spec.policy == "append" and f.name in OPERATION_COLUMNS)}
-    if spec.policy == "append" and not {*OPERATION_COLUMNS} <= {f.name for f in table.fields}:
+    operations = {*OPERATION_COLUMNS} - {c.name for c in spec.columns}
+    if (spec.policy == "append") != (bool(operations) and operations <= {f.name for f in table.fields}):
+        says, has = ("append", "no") if spec.policy == "append" else ("no longer append", "the")
         raise SchemaError(
-            f"{spec.source}: {spec.file} says without_key: append, and the lake's table has no columns {', '.join(OPERATION_COLUMNS)}",
+            f"{spec.source}: {spec.file} says without_key: {says}, and the lake's table has {has} columns {', '.join(OPERATION_COLUMNS)}",
             "write without_key as it was when the table was made, or drop it and load it again",
         )
     steps, columns, taken = [], [], {}
@@ -172,6 +175,7 @@ def steps_to(
         f = have.get(renamed.get(c.name) or (c.name if c.name not in renamed.values() else ""))
         after = columns[-1].name if columns else ""
         if f is None:
+            _require_no_near_miss(c, have, spec)
             steps.append(SchemaChange("add", c.name, (lake_type(c), c.comment, after)))
             columns.append(c)
             continue
@@ -230,6 +234,17 @@ def require_no_swap(spec: TableSpec) -> None:
             "apply all files from before; then rename by way of a third name, with 00_setup after each of these edits; where the "
             "lake's names are right already, remove those of the other columns from renamed_from",
         )
+
+
+def _require_no_near_miss(added: Column, have: Collection[str], spec: TableSpec) -> None:
+    """Raise SchemaError if the lake lacks each earlier name of a new column, and has an unlisted column of nearly that name."""
+    unlisted = sorted({*have} - {c.name for c in spec.columns})
+    for name in added.renamed_from:
+        if close := difflib.get_close_matches(name, unlisted, n=1, cutoff=0.75):
+            raise SchemaError(
+                f"{spec.source}: column '{added.name}' has renamed_from: {name} in {spec.file}, and the lake has no column '{name}'",
+                f"write renamed_from: {close[0]} if that is the column, else leave {name} out",
+            )
 
 
 def _retyped(

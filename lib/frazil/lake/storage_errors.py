@@ -32,10 +32,14 @@ def storage_error_explained(error: Exception, settings: Settings, target: str) -
     """Return what is wrong with a table's storage or catalog, with its remedy; None if an error has another cause."""
     text = f"{jvm.cause(error)} {error}"
     name = f"{settings.catalog}.{target}"
-    if commit_retry.is_no_answer(error):
+    if commit_retry.is_no_answer(error) or "Failed to connect" in text:  # as Iceberg says of JDBC and of Hive
         return CatalogError(
             f"{name}: the catalog at {settings.catalog_options.get('uri') or 'its address'} does not answer: {jvm.cause(error)}",
             "see that it runs and can be reached, then run again: what was committed stays, what was not is done then",
+        )
+    if "SQLITE_READONLY_DBMOVED" in text:
+        return CatalogError(
+            f"{name}: the catalog's file was deleted or replaced while this session had it open", "restart the kernel"
         )
     if FULL.search(text):
         return StorageError(

@@ -25,14 +25,16 @@ class PausedError(FrazilError):
 
 def paused_error(text: str, source: str) -> PausedError:
     """Return the error about a paused table, by the property's value and the source table's name."""
-    return PausedError(f"{source}: paused {text}", f"frazil table resume {source}")
+    return PausedError(f"{source}: paused {text}", f"frazil table resume {source} --env ENV")
 
 
 def pause(table: jvm.JavaTable, why: str) -> str:
-    """Pause a table and return the property's value. A pause that exists keeps its time."""
-    if before := table.properties().get(PAUSED):
+    """Pause a table and return the property's value. A pause that exists keeps its time and its first reason."""
+    before = table.properties().get(PAUSED) or ""
+    if before and (not why or ": " in before):
         return before
-    text = f"since {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC" + (f": {why}" if why else "")
+    text = before or f"since {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC"
+    text += f": {why}" if why else ""
     table.updateProperties().set(PAUSED, text).commit()
     return text
 
