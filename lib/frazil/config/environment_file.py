@@ -117,11 +117,16 @@ def up_to_date(section: str, given: Any, where: str) -> Any:
     found = {n: value for n, value in given.items() if n not in retired and n not in renamed}
     for name, value in given.items():
         if name in retired:
-            warnings.warn(f"{where}: {name} is no longer used: {retired[name]}", stacklevel=2)
+            _warn(f"{where}: {name} is no longer used: {retired[name]}")
         elif name in renamed and value is not None:
             new = renamed[name]
             if found.get(new) is not None:
                 raise ParameterError(f"{where}: {name} is now called {new}, and both are given", f"keep only {new}")
-            warnings.warn(f"{where}: {name} is now called {new}", stacklevel=2)
+            _warn(f"{where}: {name} is now called {new}")
             found[new] = value
     return found
+
+
+def _warn(text: str) -> None:
+    """Warn in one line, without the line of code that Python shows else."""
+    warnings.warn_explicit(text, UserWarning, "parameters", 0)

@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from frazil.errors import Message, grouped, many, safe, safe_facts
+from frazil.errors import Message, counted, grouped, many, safe, safe_facts
 from frazil.report.render import render
 
 if TYPE_CHECKING:
@@ -292,9 +292,8 @@ def results(done: Sequence[TableResult], *columns: str) -> Summary:
     levels, order = [level(row) for row in rows], (BAD, CARE, GOOD, STILL)
     words = Counter(row["status"] for row in sorted(rows, key=lambda row: order.index(level(row))))
     parts = [f"{many(count, 'table')} {word}" for word, count in words.items()]
-    parts += [
-        f"{total:,} {word}" for word in ("rows", "changes") if (total := sum(r.counts.get(word, 0) for r in done))
-    ]
+    totals = {word: sum(r.counts.get(word, 0) for r in done) for word in ("rows", "changes")}
+    parts += [counted(total, word) for word, total in totals.items() if total]
     return Summary(_worst(levels, STILL), "; ".join(parts) or "no tables", rows, columns, levels)
 
 
