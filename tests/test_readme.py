@@ -235,7 +235,7 @@ def test_every_parameter_exists(file):
 OTHERS = {
     "differing_rows", "timestamp_ntz", "fresh_to", "n_int",  # columns and types
     "sp_rename", "wal_keep_size", "binlog_row_image",  # of sources
-    "all_errors_are_fatal", "shutdown_session_on_spark_statement_errors",  # of sparkmagic
+    "ipykernel_launcher", "all_errors_are_fatal", "shutdown_session_on_spark_statement_errors",  # of Jupyter and sparkmagic
 }  # fmt: skip
 
 
