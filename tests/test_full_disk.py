@@ -13,6 +13,7 @@ import pytest
 import reference
 from frazil import exit_codes
 from frazil.cli import main
+from frazil.cli.run_folder import RunFolder
 from frazil.report import runs
 
 ROOT = Path(__file__).parent.parent
@@ -96,6 +97,15 @@ def test_a_run_goes_on_and_tells_what_came_of_it(place, when):
     for folder in kept:
         if not folder.is_relative_to(place):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_disk_that_becomes_read_only_during_a_run_is_its_trouble(place):
+    (place / "runs/demo").mkdir()
+    run = RunFolder(place / "runs/demo", "00_setup")
+    make_read_only(place)
+    run.end(outcome="ok")
+    assert f"{place}/runs/demo cannot be written: Read-only file system" in run.trouble
+    assert (run.facts["outcome"], run.where_stored().count(run.trouble)) == ("ok", 1)
 
 
 @pytest.mark.parametrize("fault", [fill, make_read_only])

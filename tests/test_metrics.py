@@ -8,13 +8,14 @@ import stat
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 
 from frazil import exit_codes
-from frazil.cli import check, main, monitor
+from frazil.cli import check, main, monitor, run
 from frazil.config.settings import resolve
 from frazil.report import metrics, runs
 from frazil.report.metrics import METRICS, Facts
@@ -271,6 +272,32 @@ def test_a_run_whose_tables_cannot_be_looked_at_says_so_once(made, capsys):
     said = capsys.readouterr().err.splitlines()
     assert len([line for line in said if line.startswith("metrics of tables: ")]) == 1
     assert parsed(made / "frazil.prom")[("frazil_last_run_exit_code", "00_setup")] == exit_codes.WRONG
+
+
+@pytest.mark.parametrize("what", ["a fault", "a folder"])
+def test_a_check_that_cannot_look_says_so_to_the_hooks_and_in_the_metrics(made, what, capsys):
+    set_operate(made, metrics_file="frazil.prom", on_trouble=f"cat > {made}/told.json")
+    spec = made / "params/tiny/visit.yml"
+    spec.unlink()
+    if what == "a folder":
+        spec.mkdir()
+    else:
+        spec.write_text("nonsense: 1\n")
+    assert main(["check", "--env", "demo"]) == exit_codes.WRONG
+    said, told = capsys.readouterr().err, json.loads((made / "told.json").read_text())
+    assert (told["notebook"], told["outcome"]) == ("check", "wrong parameters") and str(spec) in told["cause"]
+    assert "cure: " in said and "Traceback" not in said
+    assert parsed(made / "frazil.prom")[("frazil_breached_limits",)] == 1
+
+
+@pytest.mark.parametrize("argv", [["check"], ["run", "00"]])
+def test_an_error_before_anything_starts_reaches_the_hooks_too(made, argv, monkeypatch, capsys):
+    set_operate(made, on_trouble=f"cat > {made}/told.json")
+    for module in (check, run):
+        monkeypatch.setattr(module, "Workbook", Mock(side_effect=PermissionError(13, "Permission denied")))
+    assert main([*argv, "--env", "demo"]) == exit_codes.FAILED
+    told = json.loads((made / "told.json").read_text())
+    assert told["outcome"] == "failed" and "Permission denied" in told["cause"]
 
 
 def test_check_reports_what_it_did_before(made, monkeypatch):

@@ -28,7 +28,14 @@ def add(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Print the breaches and call the hooks; return `exit_codes.BREACH` if there are any."""
     operate: OperateSettings = resolve("operate", {"env": options.env}).settings
-    found, tables = look(operate)
+    try:
+        found, tables = look(operate)
+    except Exception as e:  # on a schedule nobody may see this command's output
+        outcome = exit_codes.outcome_of(None, type(e).__name__)
+        call_hooks(operate, {"notebook": "check", "env": options.env, "outcome": outcome, "cause": str(e)})
+        breach = [str(e)]
+        monitor.write_metrics(operate, lambda: (breach, []))
+        raise
     paused = {r["table"]: r["paused"] for r in tables if r.get("paused")}
     if options.json:
         print(json.dumps({"env": options.env, "breaches": found, "paused": paused}))
