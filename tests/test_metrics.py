@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from frazil import exit_codes
 from frazil.cli import check, main, monitor, run
+from frazil.config.processes import host
 from frazil.config.settings import resolve
 from frazil.report import metrics, runs
 from frazil.report.metrics import METRICS, Facts
@@ -313,6 +314,26 @@ def test_a_run_that_was_skipped_does_not_hide_that_the_one_before_failed(made):
         runs.write(folder, **RUN | {"outcome": outcome, "began": float(at)})
     breaches = check.look(resolve("operate", {"env": "demo"}).settings)[0]
     assert any(line.startswith("last run: failed: ") for line in breaches), breaches
+
+
+def test_a_maintenance_that_was_killed_is_a_breach_until_one_succeeds(made):
+    operate, home = resolve("operate", {"env": "demo"}).settings, made / "runs/demo"
+
+    def last(began: float, outcome: str) -> list[str]:
+        folder = home / f"03_maintenance-{began:g}"
+        folder.mkdir(parents=True)
+        runs.write(folder, notebook="03_maintenance", outcome=outcome, began=began, pid=2**30, host=host())
+        return [line for line in check.look(operate)[0] if line.startswith("last run: ")]
+
+    assert last(1.0, "running") == [f"last run: failed: {home}/03_maintenance-1"]
+    assert last(2.0, "ok") == []
+
+
+def test_a_list_of_what_goes_that_was_cut_off_is_made_again(made, capsys):
+    assert main(["down", "--env", "demo"]) == exit_codes.OK
+    (made / "runs/demo/down.json").write_text("{")
+    assert main(["down", "--env", "demo", "--yes"]) == exit_codes.FAILED
+    assert "DownError: what exists is no longer what was listed" in capsys.readouterr().err
 
 
 # --- the dashboard and the page

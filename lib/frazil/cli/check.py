@@ -132,12 +132,17 @@ def _unusable(book: Workbook) -> list[str]:
 
 
 def _stale(book: Workbook, operate: OperateSettings) -> list[str]:
-    of_changes = [
-        r for r in runs.read(book.folder) if r["notebook"].endswith("cdc_merge") and r["outcome"] != "skipped"
-    ]
-    ended, lines = [r for r in of_changes if r["outcome"] != "running"], []
-    if ended and exit_codes.is_bad(ended[0]["outcome"]):
-        lines.append(f"last run: {ended[0]['outcome']}: {ended[0]['folder']}")
+    try:
+        found = runs.read(book.folder)
+    except OSError as e:
+        return [_line("runs", f"{e.filename} cannot be read: {e.strerror}", "let this user read and write it")]
+    of_changes, of_maintenance = (
+        [r for r in found if r["notebook"].endswith(name) and r["outcome"] != "skipped"]
+        for name in ("cdc_merge", "maintenance")
+    )
+    ended, kept = ([r for r in some if r["outcome"] != "running"] for some in (of_changes, of_maintenance))
+    last = [r for r in (*ended[:1], *kept[:1]) if exit_codes.is_bad(r["outcome"])]
+    lines = [f"last run: {r['outcome']}: {r['folder']}" for r in last]
     if of_changes[:1] != ended[:1] and _lasts(of_changes[0], operate):
         return lines
     good = [r for r in ended if r["outcome"] in ("ok", "nothing to do")]

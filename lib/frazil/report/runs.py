@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -104,7 +105,7 @@ def as_page(notebook: Path, page: Path | None = None) -> Path:
 
 def unusable(folder: Path, error: OSError | None = None) -> str:
     """Return why nothing can be stored in a folder, with its free space; empty if something can."""
-    there = next(f for f in (folder, *folder.parents) if f.exists())
+    there = next(f for f in (folder, *folder.parents) if os.path.exists(f))  # of another user: the last that shows
     if error is None:
         try:
             with tempfile.TemporaryFile(dir=there) as room:
