@@ -267,6 +267,12 @@ def test_a_folder_with_a_blank_or_a_quote_is_not_late(tmp_path, monkeypatch, fol
     assert [frazil("apply"), frazil("check"), frazil("refresh")] == [0, 0, 0]
 
 
+def test_names_that_would_share_a_record_are_refused(tmp_path, monkeypatch, capsys):
+    WarehouseWorld(tmp_path, monkeypatch, **{n: {"engine": "snowflake", **ENTRIES} for n in ("a-b", "A_b")})
+    assert frazil("show") == 2
+    assert "wh.yml: warehouses A_b, a-b: what they have" in capsys.readouterr().err
+
+
 def test_a_damaged_record_is_named_with_a_remedy(world, capsys):
     frazil("apply")
     (record,) = (world.root / "runs/wh/warehouses").glob("*.json")
