@@ -372,6 +372,16 @@ def test_a_bucket_of_another_region_and_one_that_is_not_there(prod, url, capsys)
         ("aws", {"region": "ireland"}, ("is no region", "eu-west-1")),
         ("aws", {"region": ""}, ("is no region",)),
         ("aws", {"artifacts": ""}, ("artifacts = '' is no folder on S3",)),
+        (
+            "common",
+            {"source": "s3://work-bucket/frazil/prod"},
+            ("s3://work-bucket/frazil/prod would be in", "which frazil aws down deletes"),
+        ),
+        (
+            "common",
+            {"source": "s3://work-bucket/frazil/prod/dms/"},
+            ("would be in s3://work-bucket/frazil/prod, which frazil aws down deletes",),
+        ),
         ("aws", {"replication_task": "my-task"}, ("is no ARN of a DMS task",)),
         ("aws", {"wait_s": 1}, ("wait_s",)),
         ("aws", {"engine": "lambda"}, ("engine",)),

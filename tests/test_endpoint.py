@@ -43,6 +43,8 @@ def test_missing_and_broken_files_are_named(tmp_path):
     with pytest.raises(EndpointError, match="no file .*nothing.json"):
         read_endpoint(tmp_path / "nothing.json")
     (tmp_path / "broken.json").write_text("{")
+    with pytest.raises(EndpointError, match="cannot be read: Is a directory"):
+        read_endpoint(tmp_path)
     with pytest.raises(EndpointError, match="broken.json is not JSON"):
         read_mappings(tmp_path / "broken.json")
 

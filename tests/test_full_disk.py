@@ -12,7 +12,10 @@ import pytest
 
 import reference
 from frazil import exit_codes
-from frazil.cli import main
+from frazil.cli import check, main
+from frazil.cli.run_folder import RunFolder
+from frazil.config.settings import resolve
+from frazil.flows.workbook import Workbook
 from frazil.report import runs
 
 ROOT = Path(__file__).parent.parent
@@ -96,6 +99,28 @@ def test_a_run_goes_on_and_tells_what_came_of_it(place, when):
     for folder in kept:
         if not folder.is_relative_to(place):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_disk_that_becomes_read_only_during_a_run_is_its_trouble(place):
+    (place / "runs/demo").mkdir()
+    run = RunFolder(place / "runs/demo", "00_setup")
+    make_read_only(place)
+    run.end(outcome="ok")
+    assert f"{place}/runs/demo cannot be written: Read-only file system" in run.trouble
+    assert (run.facts["outcome"], run.where_stored().count(run.trouble)) == ("ok", 1)
+
+
+def test_runs_that_belong_to_another_user_are_a_trouble_and_a_breach(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("FRAZIL_PARAMS", str(reference.workspace(tmp_path) / "params"))
+    book = Workbook(resolve("operate", {"env": "demo"}).settings, lambda text: None)
+    book.folder.mkdir(parents=True, exist_ok=True)
+    os.seteuid(65534)
+    try:
+        trouble, stale = runs.unusable(book.folder), check._stale(book, book.settings)
+    finally:
+        os.seteuid(0)
+    assert f"{book.folder} cannot be written: Permission denied" in trouble
+    assert stale == [f"runs: {book.folder} cannot be read: Permission denied; cure: let this user read and write it"]
 
 
 @pytest.mark.parametrize("fault", [fill, make_read_only])

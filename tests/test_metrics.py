@@ -8,13 +8,15 @@ import stat
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 
 from frazil import exit_codes
-from frazil.cli import check, main, monitor
+from frazil.cli import check, main, monitor, run
+from frazil.config.processes import host
 from frazil.config.settings import resolve
 from frazil.report import metrics, runs
 from frazil.report.metrics import METRICS, Facts
@@ -273,6 +275,32 @@ def test_a_run_whose_tables_cannot_be_looked_at_says_so_once(made, capsys):
     assert parsed(made / "frazil.prom")[("frazil_last_run_exit_code", "00_setup")] == exit_codes.WRONG
 
 
+@pytest.mark.parametrize("what", ["a fault", "a folder"])
+def test_a_check_that_cannot_look_says_so_to_the_hooks_and_in_the_metrics(made, what, capsys):
+    set_operate(made, metrics_file="frazil.prom", on_trouble=f"cat > {made}/told.json")
+    spec = made / "params/tiny/visit.yml"
+    spec.unlink()
+    if what == "a folder":
+        spec.mkdir()
+    else:
+        spec.write_text("nonsense: 1\n")
+    assert main(["check", "--env", "demo"]) == exit_codes.WRONG
+    said, told = capsys.readouterr().err, json.loads((made / "told.json").read_text())
+    assert (told["notebook"], told["outcome"]) == ("check", "wrong parameters") and str(spec) in told["cause"]
+    assert "cure: " in said and "Traceback" not in said
+    assert parsed(made / "frazil.prom")[("frazil_breached_limits",)] == 1
+
+
+@pytest.mark.parametrize("argv", [["check"], ["run", "00"]])
+def test_an_error_before_anything_starts_reaches_the_hooks_too(made, argv, monkeypatch, capsys):
+    set_operate(made, on_trouble=f"cat > {made}/told.json")
+    for module in (check, run):
+        monkeypatch.setattr(module, "Workbook", Mock(side_effect=PermissionError(13, "Permission denied")))
+    assert main([*argv, "--env", "demo"]) == exit_codes.FAILED
+    told = json.loads((made / "told.json").read_text())
+    assert told["outcome"] == "failed" and "Permission denied" in told["cause"]
+
+
 def test_check_reports_what_it_did_before(made, monkeypatch):
     operate = resolve("operate", {"env": "demo"}).settings
     assert check.look(operate)[0][-1] == "runs: 02_cdc_merge has not succeeded yet"
@@ -286,6 +314,26 @@ def test_a_run_that_was_skipped_does_not_hide_that_the_one_before_failed(made):
         runs.write(folder, **RUN | {"outcome": outcome, "began": float(at)})
     breaches = check.look(resolve("operate", {"env": "demo"}).settings)[0]
     assert any(line.startswith("last run: failed: ") for line in breaches), breaches
+
+
+def test_a_maintenance_that_was_killed_is_a_breach_until_one_succeeds(made):
+    operate, home = resolve("operate", {"env": "demo"}).settings, made / "runs/demo"
+
+    def last(began: float, outcome: str) -> list[str]:
+        folder = home / f"03_maintenance-{began:g}"
+        folder.mkdir(parents=True)
+        runs.write(folder, notebook="03_maintenance", outcome=outcome, began=began, pid=2**30, host=host())
+        return [line for line in check.look(operate)[0] if line.startswith("last run: ")]
+
+    assert last(1.0, "running") == [f"last run: failed: {home}/03_maintenance-1"]
+    assert last(2.0, "ok") == []
+
+
+def test_a_list_of_what_goes_that_was_cut_off_is_made_again(made, capsys):
+    assert main(["down", "--env", "demo"]) == exit_codes.OK
+    (made / "runs/demo/down.json").write_text("{")
+    assert main(["down", "--env", "demo", "--yes"]) == exit_codes.FAILED
+    assert "DownError: what exists is no longer what was listed" in capsys.readouterr().err
 
 
 # --- the dashboard and the page

@@ -482,6 +482,29 @@ def test_the_oldest_runs_go_also_where_only_kernels_run_notebooks(tmp_path):
     assert {f"r{n}" for n in range(runs.KEPT)} - {f.name for f in tmp_path.iterdir()} == {"r0"}
 
 
+@pytest.mark.parametrize("text", ["", '{"outcome": "o', "[]", '{"outcome": "ok"}'])
+def test_a_damaged_record_is_a_failed_run_and_hides_no_other(tmp_path, text):
+    for n in (1, 2):
+        (tmp_path / f"02_cdc_merge-{n}").mkdir()
+        runs.write(tmp_path / f"02_cdc_merge-{n}", outcome="ok", notebook="02_cdc_merge", began=float(n), pid=1)
+    (tmp_path / "02_cdc_merge-2" / runs.FILE).write_text(text)
+    damaged, good = runs.read(tmp_path)
+    assert (damaged["notebook"], damaged["outcome"], good["outcome"]) == ("02_cdc_merge", "failed", "ok")
+    assert f"{tmp_path}/02_cdc_merge-2/run.json is damaged" in html.unescape(runs.write_index(tmp_path).read_text())
+
+
+def test_runs_that_end_together_remove_the_oldest_and_report_no_trouble(tmp_path, monkeypatch):
+    for n in range(3):
+        (tmp_path / f"r{n}").mkdir()
+        runs.write(tmp_path / f"r{n}", outcome="ok", notebook="n", began=float(n), pid=1)
+    found = runs.read(tmp_path)
+    for gone in ("r0", "r1"):
+        shutil.rmtree(tmp_path / gone)
+    monkeypatch.setattr(runs, "read", lambda folder: found)
+    runs.retain(tmp_path, 2)
+    assert runs.write_index(tmp_path).exists()
+
+
 @pytest.mark.notebooks
 def test_down_removes_exactly_what_it_listed(place, monkeypatch, capsys):
     """Last in this file: the lake is gone then."""

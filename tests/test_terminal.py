@@ -1,11 +1,13 @@
 """The command in a terminal: help, near misses, defaults from the environment, JSON, colours, and runs that are followed."""
 
+import errno
 import json
 import os
 import pty
 import re
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import nbformat
 import pytest
@@ -196,3 +198,13 @@ def test_a_plan_fits_a_terminal_and_has_all_columns_if_asked(capsys):
     plan._print([row], wide=True)
     wide = capsys.readouterr().out
     assert all(word in wide for word in ("a_table_with_a_long_name", "file name, then row", "why why", "target"))
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
+def test_a_file_that_cannot_be_written_is_said_with_a_remedy_and_no_stack_trace(monkeypatch, capsys, number):
+    for name in ("/x/down.json", None):
+        error = OSError(number, os.strerror(number), name)
+        monkeypatch.setattr("frazil.cli.schema.main", Mock(side_effect=error))
+        assert main(["schema"]) == exit_codes.FAILED
+        said = capsys.readouterr().err.splitlines()
+        assert len(said) == 2 and f": {name or 'a file'}: {os.strerror(number)}" in said[0] and "cure: " in said[1]

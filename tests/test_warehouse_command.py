@@ -8,6 +8,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
+import yaml
 
 from fake_driver import SERVERS, FakeServer
 from frazil.cli.commands import main
@@ -253,6 +254,32 @@ def served_rows(world: WarehouseWorld) -> list[tuple]:
         (r["warehouse"], r["name"], r["status"], r["newest_id"] == r["snapshot_id"])
         for r in sorted(found, key=lambda r: r["seen_at"])
     ]
+
+
+@pytest.mark.parametrize("folder", ["Order Details", "o'brien", "a (1), b"])
+def test_a_folder_with_a_blank_or_a_quote_is_not_late(tmp_path, monkeypatch, folder):
+    world = WarehouseWorld(tmp_path, monkeypatch, duck={"engine": "duckdb", "database": str(tmp_path / "w.duckdb")})
+    columns = pa.schema([("id", pa.int64())])
+    there = world.catalog.create_table("shop.more", columns, location=f"file://{tmp_path}/lake/{folder}")
+    there.append(pa.table({"id": [1]}))
+    spec = {"source": "public.more", "target": "shop.more", "key": ["id"], "columns": [{"name": "id", "type": "INT8"}]}
+    (tmp_path / "params/shop/more.yml").write_text(yaml.safe_dump(spec))
+    assert [frazil("apply"), frazil("check"), frazil("refresh")] == [0, 0, 0]
+
+
+def test_names_that_would_share_a_record_are_refused(tmp_path, monkeypatch, capsys):
+    WarehouseWorld(tmp_path, monkeypatch, **{n: {"engine": "snowflake", **ENTRIES} for n in ("a-b", "A_b")})
+    assert frazil("show") == 2
+    assert "wh.yml: warehouses A_b, a-b: what they have" in capsys.readouterr().err
+
+
+def test_a_damaged_record_is_named_with_a_remedy(world, capsys):
+    frazil("apply")
+    (record,) = (world.root / "runs/wh/warehouses").glob("*.json")
+    record.write_text("")
+    capsys.readouterr()
+    assert (frazil("apply"), frazil("undo")) == (1, 1)
+    assert capsys.readouterr().err.count(f"{record} is damaged\n  cure: restore it; or remove it") == 2
 
 
 def test_duckdb_is_late_until_it_is_refreshed_and_then_serves_the_same_rows(tmp_path, monkeypatch, capsys):

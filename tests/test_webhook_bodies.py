@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 
 import pytest
 
@@ -147,3 +148,16 @@ def test_a_receiver_that_answers_no_http_and_an_address_with_a_blank_are_reporte
 def test_what_the_command_prints_is_not_in_an_output_of_json(capfd):
     call_hooks(OperateSettings(on_trouble="echo heard"), FAILED)
     assert capfd.readouterr() == ("", "heard\n")
+
+
+def test_a_command_that_hangs_is_stopped_with_all_that_it_started(tmp_path, capsys):
+    call_hooks(OperateSettings(on_trouble=f"(sleep 2; touch {tmp_path}/alive) & sleep 3; true"), FAILED, seconds=0.5)
+    assert capsys.readouterr().err == "on_trouble: the command was stopped after 0.5 s\n"
+    time.sleep(2)
+    assert not (tmp_path / "alive").exists()
+
+
+@pytest.mark.parametrize("address", ["file:///etc/hosts", "ftp://127.0.0.1/hook", "example.org/hook"])
+def test_an_address_that_gets_nothing_is_told_of(address, capsys):
+    call_hooks(OperateSettings(webhook=address), FAILED)
+    assert "webhook: nothing was sent: its address must begin with https:// or http://" in capsys.readouterr().err

@@ -40,6 +40,10 @@ class Place:
         """Return a folder in this one."""
         return Place(self.bucket, "/".join((self.prefix, *parts)))
 
+    def holds(self, other: Place) -> bool:
+        """Return whether a folder is this one or in it."""
+        return self.bucket == other.bucket and f"{other.prefix}/".startswith(f"{self.prefix}/")
+
     def __str__(self) -> str:
         return f"s3://{self.bucket}/{self.prefix}"
 
@@ -78,14 +82,16 @@ class Deployment:
                 "copy it from aws dms describe-replication-tasks",
             )
         targets = [spec.target for spec in load_specs(settings.path("specs")).values()]
+        source = Place.of("source", settings.source)
+        lake = Place.of("warehouse", settings.catalog_options.get("warehouse", ""))
+        artifacts = Place.of("artifacts", settings.artifacts).under(env)
+        if found := next((place for place in (source, lake) if artifacts.holds(place)), None):
+            raise AwsError(
+                f"aws: artifacts: {found} would be in {artifacts}, which frazil aws down deletes",
+                "name another folder as artifacts",
+            )
         named = {*(t.rpartition(".")[0] for t in targets), settings.ops_namespace}
-        return cls(
-            settings,
-            Place.of("source", settings.source),
-            Place.of("warehouse", settings.catalog_options.get("warehouse", "")),
-            Place.of("artifacts", settings.artifacts).under(env),
-            tuple(sorted(named)),
-        )
+        return cls(settings, source, lake, artifacts, tuple(sorted(named)))
 
     @property
     def name(self) -> str:

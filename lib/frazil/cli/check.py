@@ -28,7 +28,14 @@ def add(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Print the breaches and call the hooks; return `exit_codes.BREACH` if there are any."""
     operate: OperateSettings = resolve("operate", {"env": options.env}).settings
-    found, tables = look(operate)
+    try:
+        found, tables = look(operate)
+    except Exception as e:  # on a schedule nobody may see this command's output
+        outcome = exit_codes.outcome_of(None, type(e).__name__)
+        call_hooks(operate, {"notebook": "check", "env": options.env, "outcome": outcome, "cause": str(e)})
+        breach = [str(e)]
+        monitor.write_metrics(operate, lambda: (breach, []))
+        raise
     paused = {r["table"]: r["paused"] for r in tables if r.get("paused")}
     if options.json:
         print(json.dumps({"env": options.env, "breaches": found, "paused": paused}))
@@ -125,12 +132,17 @@ def _unusable(book: Workbook) -> list[str]:
 
 
 def _stale(book: Workbook, operate: OperateSettings) -> list[str]:
-    of_changes = [
-        r for r in runs.read(book.folder) if r["notebook"].endswith("cdc_merge") and r["outcome"] != "skipped"
-    ]
-    ended, lines = [r for r in of_changes if r["outcome"] != "running"], []
-    if ended and exit_codes.is_bad(ended[0]["outcome"]):
-        lines.append(f"last run: {ended[0]['outcome']}: {ended[0]['folder']}")
+    try:
+        found = runs.read(book.folder)
+    except OSError as e:
+        return [_line("runs", f"{e.filename} cannot be read: {e.strerror}", "let this user read and write it")]
+    of_changes, of_maintenance = (
+        [r for r in found if r["notebook"].endswith(name) and r["outcome"] != "skipped"]
+        for name in ("cdc_merge", "maintenance")
+    )
+    ended, kept = ([r for r in some if r["outcome"] != "running"] for some in (of_changes, of_maintenance))
+    last = [r for r in (*ended[:1], *kept[:1]) if exit_codes.is_bad(r["outcome"])]
+    lines = [f"last run: {r['outcome']}: {r['folder']}" for r in last]
     if of_changes[:1] != ended[:1] and _lasts(of_changes[0], operate):
         return lines
     good = [r for r in ended if r["outcome"] in ("ok", "nothing to do")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import gc
 import importlib
 import io
@@ -45,6 +46,8 @@ ANY_ENV = ("doctor",)
 """Commands that do less without an environment."""
 
 
+_DISK = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR)
+"""Errors of files and folders that the user can cure."""
 ENV = "FRAZIL_ENV"
 """The environment variable that is taken if `--env` is left out."""
 EXAMPLES = {
@@ -112,6 +115,13 @@ def main(argv: list[str] | None = None) -> int:
             return EXIT_CODES[outcome_of(None, type(e).__name__)]
         except BrokenPipeError:  # as of `| head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            return FAILED
+        except OSError as e:
+            if e.errno not in _DISK:
+                traceback.print_exc()
+                return FAILED
+            print(f"{type(e).__name__}: {e.filename or 'a file'}: {e.strerror}", file=sys.stderr)
+            print("  cure: let this user read and write it, free some space, or name another folder", file=sys.stderr)
             return FAILED
         except KeyboardInterrupt:
             print("stopped", file=sys.stderr)

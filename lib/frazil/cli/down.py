@@ -66,8 +66,9 @@ def main(options: argparse.Namespace) -> int:
     kept = book.folder / f"down{'.' + hashlib.sha256(options.table.encode()).hexdigest()[:8] if tables else ''}.json"
     now, left = one_table(book) if tables else listed(book)
     facts = json.dumps({"env": options.env, "deleted": options.yes, **asdict(now), "left": left})
+    listing = json.dumps(asdict(now)).encode()
     if not options.yes:
-        kept.write_text(json.dumps(asdict(now)), encoding="utf-8")
+        kept.write_bytes(listing)
         if options.json:
             print(facts)
         else:
@@ -75,7 +76,7 @@ def main(options: argparse.Namespace) -> int:
         return exit_codes.OK if now.tables or now.folders else exit_codes.NOTHING
     if not kept.exists():
         raise DownError("nothing was listed yet", f"run {again} first and read what it lists")
-    if json.loads(kept.read_text(encoding="utf-8")) != asdict(now):
+    if kept.read_bytes() != listing:
         raise DownError("what exists is no longer what was listed", "stop what writes to the lake, and list again")
     delete(settings, now)
     kept.unlink()

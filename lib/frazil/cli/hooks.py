@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from http.client import HTTPException
 from typing import Any
 from urllib.request import Request, urlopen
@@ -19,15 +22,27 @@ def call_hooks(operate: OperateSettings, facts: dict[str, Any], seconds: float =
     facts = safe_facts(facts)
     body = json.dumps(facts, default=str).encode()
     if operate.on_trouble:
-        try:
-            # What the command prints must not get into an output of JSON.
-            subprocess.run(operate.on_trouble, shell=True, input=body, stdout=2, timeout=seconds, check=True)
-        except subprocess.CalledProcessError as e:  # its text would show the command
-            print(f"on_trouble: the command ended with exit code {e.returncode}", file=sys.stderr)
-        except subprocess.TimeoutExpired:
-            print(f"on_trouble: the command was stopped after {seconds:g} s", file=sys.stderr)
+        _run(operate.on_trouble, body, seconds)
     if operate.webhook:
         _post(operate.webhook, facts, seconds)
+
+
+def _run(command: str, body: bytes, seconds: float) -> None:
+    """Run a command with a text on its input; after some seconds stop it, with all that it started."""
+    # What the command prints must not get into an output of JSON.
+    child = subprocess.Popen(command, shell=True, stdin=subprocess.PIPE, stdout=2, start_new_session=True)
+    try:
+        child.communicate(body, seconds)
+    except BaseException as e:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        if not isinstance(e, subprocess.TimeoutExpired):
+            raise
+        print(f"on_trouble: the command was stopped after {seconds:g} s", file=sys.stderr)
+    else:
+        if child.returncode:
+            print(f"on_trouble: the command ended with exit code {child.returncode}", file=sys.stderr)
 
 
 def end_trouble(operate: OperateSettings, seconds: float = 30.0) -> None:
@@ -40,6 +55,8 @@ def _post(webhook: str, facts: dict[str, Any], seconds: float, is_over: bool = F
     try:
         url, body = request_of(webhook, facts, is_over)
         if body is not None:
+            if not url.startswith(("https://", "http://")):
+                raise ValueError("nothing was sent: its address must begin with https:// or http://")
             text = json.dumps(body, default=str).encode()
             urlopen(Request(url, text, {"Content-Type": "application/json"}), timeout=seconds).close()
     except (OSError, ValueError, HTTPException) as e:

@@ -70,7 +70,7 @@ def main(options: argparse.Namespace) -> int:
         options.timeout = operate.timeout_s if options.timeout is None else options.timeout
         file, section = find_notebook(options.notebook, operate)
         book, given = validated(section, options.env, options.p)
-    except FrazilError as e:
+    except Exception as e:  # on a schedule nobody may see this command's output
         if (find_params() / f"{options.env}.yml").is_file():
             _refused(operate, options, e)
             monitor.write_metrics(operate, lambda: check.look(operate))
@@ -122,7 +122,7 @@ def _without_spark(book: Workbook) -> dict[str, Any] | None:
     return {"outcome": "nothing to do", "tables": still} if still else None
 
 
-def _refused(operate: OperateSettings, options: argparse.Namespace, error: FrazilError) -> None:
+def _refused(operate: OperateSettings, options: argparse.Namespace, error: Exception) -> None:
     """Record a run that was not started on the page too: on a schedule nobody reads the command's output."""
     given = {n: redaction.shown_text(n, v) for n, v in options.p}
     name = Path(options.notebook).stem

@@ -40,7 +40,8 @@ class RunFolder:
 
     def end(self, **facts: Any) -> None:
         """Record the run's result and index it."""
-        self._room.unlink(missing_ok=True)
+        with self.in_trouble():
+            self._room.unlink(missing_ok=True)
         self.keep(**facts)
         if (executed := self.file(f"{self.facts['notebook']}.ipynb")).exists():
             with self.in_trouble(), suppress(ValueError):  # a notebook whose file was cut off

@@ -8,6 +8,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from frazil.config.processes import host
 from frazil.config.settings import ParameterError, Settings
 
 
@@ -42,7 +43,7 @@ def make_folder(folder: Path, settings: Settings) -> None:
 
 def replace(file: Path, text: str) -> None:
     """Replace a file completely, or leave it unchanged if the disk is full."""
-    new = file.with_name(f".{file.name}.{os.getpid()}")
+    new = file.with_name(f".{file.name}.{host()}.{os.getpid()}")
     try:
         new.write_text(text, encoding="utf-8")
         os.replace(new, file)

@@ -55,4 +55,9 @@ def declared(settings: Settings) -> dict[str, Warehouse]:
     except (ParameterError, FileNotFoundError):
         return {}
     section = _section(str(file), (stat.st_mtime_ns, stat.st_size))
-    return {name: Warehouse(name, settings.env, entries, settings) for name, entries in section.items()}
+    found = {name: Warehouse(name, settings.env, entries, settings) for name, entries in section.items()}
+    prefixes = [w.prefix for w in found.values()]
+    if same := [w.name for w in found.values() if prefixes.count(w.prefix) > 1]:
+        problem = f"{file}: warehouses {', '.join(same)}: what they have in the warehouse would have the same names"
+        raise ParameterError(problem, "give them names that differ in letters or digits, not only in case or signs")
+    return found

@@ -24,11 +24,13 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(file: Path, error: type[FrazilError]) -> Any:
-    """Return what a YAML file holds; raise `error` if it is not YAML."""
+    """Return what a YAML file holds; raise `error` if that cannot be read."""
     try:
         return yaml.load(file.read_text(encoding="utf-8"), _Loader)  # noqa: S506  a subclass of the safe loader
     except UnicodeDecodeError:
         raise error(f"{file}: is not in UTF-8", "save it in UTF-8") from None
+    except OSError as e:
+        raise error(f"{file} cannot be read: {e.strerror}", "let this user read it, or correct the name") from None
     except yaml.YAMLError as e:
         raise error(f"{file}: not YAML: {yaml_fault(e)}", "correct the file") from None
 

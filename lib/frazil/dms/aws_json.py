@@ -18,6 +18,9 @@ def read_json(path: Path, what: str) -> dict[str, Any]:
         raw = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise EndpointError(f"{what}: no file {path}", "save DMS's JSON under that name, or correct the name") from None
+    except OSError as e:
+        cure = "let this user read it, or correct the name"
+        raise EndpointError(f"{what}: {path} cannot be read: {e.strerror}", cure) from None
     except ValueError as e:
         raise EndpointError(f"{what}: {path} is not JSON: {e}", "save it again") from None
     if not isinstance(raw, dict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 import time
@@ -104,7 +105,7 @@ def as_page(notebook: Path, page: Path | None = None) -> Path:
 
 def unusable(folder: Path, error: OSError | None = None) -> str:
     """Return why nothing can be stored in a folder, with its free space; empty if something can."""
-    there = next(f for f in (folder, *folder.parents) if f.exists())
+    there = next(f for f in (folder, *folder.parents) if os.path.exists(f))  # of another user: the last that shows
     if error is None:
         try:
             with tempfile.TemporaryFile(dir=there) as room:
@@ -117,10 +118,14 @@ def unusable(folder: Path, error: OSError | None = None) -> str:
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """Return all runs of an environment, newest first; one whose process died without a record counts as `failed`."""
+    """Return all runs of an environment, newest first.
+
+    One whose process died without a record counts as `failed`, and so does one whose record is damaged.
+    """
     found = []
     for file in folder.glob(f"*/{FILE}"):
-        run = json.loads(file.read_text(encoding="utf-8"))
+        if not (run := _recorded(file)):
+            continue
         if run["outcome"] == "running" and not is_running(run.get("host", host()), run["pid"], run["began"]):
             run |= {"outcome": "failed", "cause": "the process was killed"}
             with suppress(OSError):  # full or read-only
@@ -129,11 +134,27 @@ def read(folder: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda r: (r["began"], r["folder"].name), reverse=True)
 
 
+def _recorded(file: Path) -> dict[str, Any] | None:
+    """Return a run's record; None if another process removed it. Another writer or a power cut may have damaged it."""
+    try:
+        began = file.stat().st_mtime
+        run = json.loads(file.read_text(encoding="utf-8"))
+        if {"notebook", "outcome", "began"} <= set(run):
+            return run
+    except FileNotFoundError:
+        return None
+    except (TypeError, ValueError):
+        pass
+    name = file.parent.name.rpartition("-")[0] or file.parent.name
+    return {"notebook": name, "outcome": "failed", "cause": f"{file} is damaged", "began": began}
+
+
 def retain(folder: Path, keep: int = KEPT) -> list[Path]:
     """Remove the oldest run folders beyond `keep` and return them; a running one stays."""
     old = [r["folder"] for r in read(folder)[keep:] if r["outcome"] != "running"]
     for gone in old:
-        shutil.rmtree(gone)
+        with suppress(FileNotFoundError):  # another run removes the same ones
+            shutil.rmtree(gone)
     return old
 
 
@@ -148,7 +169,7 @@ def _row(run: dict[str, Any]) -> dict[str, Any]:
     """Return what the page shows of a run."""
     code = EXIT_CODES.get(run["outcome"])
     kind = "" if not code else "bad" if code < NOTHING else "still"
-    files = sorted(f for f in run["folder"].iterdir() if f.name[0] != ".")
+    files = sorted(run["folder"].glob("[!.]*"))
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(run["began"]))
     known = {"seconds": 0, "rows": 0, "worst_lag_s": None, "cause": ""} | run
     return {**known, "at": began, "code": "" if code is None else code, "kind": kind, "files": files}

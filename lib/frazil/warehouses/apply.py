@@ -48,7 +48,11 @@ class Record:
 
     def read(self) -> list[Made]:
         """Return what was made."""
-        return [Made(**m) for m in json.loads(self.file.read_text(encoding="utf-8"))] if self.file.exists() else []
+        try:
+            return [Made(**m) for m in json.loads(self.file.read_text(encoding="utf-8"))] if self.file.exists() else []
+        except (TypeError, ValueError):
+            cure = "restore it; or remove it: then undo leaves what was made, and you drop it in the warehouse"
+            raise WarehouseError(f"{self.file} is damaged", cure) from None
 
     @property
     def tables(self) -> set[str]:

@@ -125,11 +125,17 @@ def namespace_of(w: Warehouse, table: LakeTable) -> str:
     return w.entries.namespace or table.namespace
 
 
+_METADATA = re.compile(
+    r"""'((?:[^']|'')*\.metadata\.json)'|"([^"]*\.metadata\.json)"|^(\S+:/.*\.metadata\.json)$|([^\s'"=]+\.metadata\.json)"""
+)
+"""The address of a metadata file: a literal, whose folders may have blanks and quotes, a whole value, or a word."""
+
+
 def metadata_in(rows: Sequence[Sequence[Any]]) -> Served:
     """Return the first address of a metadata file in any value of some rows."""
     for value in (str(v) for row in rows for v in row):
-        if found := re.search(r"[^\s'\"=]+\.metadata\.json", value):
-            return Served(metadata=found[0])
+        if found := _METADATA.search(value):
+            return Served(metadata=(found[1] or "").replace("''", "'") or found[2] or found[3] or found[4])
     return Served()
 
 
