@@ -368,7 +368,11 @@ def test_a_bucket_of_another_region_and_one_that_is_not_there(prod, url, capsys)
         ("common", {"source": "runs/source"}, ("source = 'runs/source' is no folder on S3", "s3://bucket/folder")),
         ("common", {"source": "s3://dms-bucket"}, ("is no folder on S3",)),
         ("common", {"source": "kinesis://eu-west-1/s"}, ("is a stream", "run_for_s")),
-        ("common", {"catalog_options": {"type": "jdbc"}}, ("catalog of type 'jdbc'", "type: glue")),
+        (
+            "common",
+            {"catalog_options": {"type": "jdbc", "uri": "jdbc:sqlite:x", "warehouse": "w"}},
+            ("catalog of type 'jdbc'", "type: glue"),
+        ),
         ("aws", {"region": "ireland"}, ("is no region", "eu-west-1")),
         ("aws", {"region": ""}, ("is no region",)),
         ("aws", {"artifacts": ""}, ("artifacts = '' is no folder on S3",)),

@@ -125,7 +125,12 @@ def environment(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "content",
     [
-        {"common": {"catalog_options": {"uri": "x", "clients": 4, "cache-enabled": False}, "changes": {"new": "add"}}},
+        {
+            "common": {
+                "catalog_options": {"type": "rest", "uri": "x", "clients": 4, "cache-enabled": False},
+                "changes": {"new": "add"},
+            }
+        },
         {"cdc_merge": {"run_for_s": "inf", "trigger_s": 1, "lane": "auto"}, "maintenance": {"dry_run": True}},
         {"latency": {"prices": {"vcpu_hour": 0.05}}, "operate": {"table_max_lag_s": {"public.t": 5}}},
     ],

@@ -48,7 +48,7 @@ def test_an_index_that_is_there_need_not_be_built(tmp_path):
 
 def test_measured_seconds_turn_the_choice(tmp_path):
     made = lanes(tmp_path, 5_000_000, lasting=True)
-    made.open["t"] = SimpleNamespace(rows=SimpleNamespace(index=None))
+    made.open["t"] = SimpleNamespace(locator=SimpleNamespace(index=None))
     assert made.expect("t", SPEC, BatchToWrite(0.5))[0] == "rowdelta"
     for _ in range(9):
         made.note("t", committed("merge", 5_000_000), 0.5, 0.3)
