@@ -555,6 +555,7 @@ ONLY_A_NEW_LOAD = {
     "listing: …: … is …, not a file": "what is moved away holds no changes",
     "listing: …: … is named like a change file": "what is moved away is not of DMS",
     "changed_load: …: a part of the record of applied files is lost": "names do not tell in which order files were applied",
+    "changed_load: …: a load had the changes of": "nothing shows which changes the load has",
     "changed_load: …: … of … load files": "rows of an older load are in the newer one",
 }
 """Messages whose first remedy discards something, since no other exists."""
