@@ -496,6 +496,7 @@ ELSEWHERE = {
     "changed_load: the load files are not those": "see test_reload_and_replay",
     "changed_load: no longer there": "see test_reload_and_replay",
     "changed_load: a part of the record of applied files is lost": "the table is loaded again; see test_late_and_changed_files",
+    "rollback: has a batch that is newer than its position": "see test_rollback",
     "changed_load: a load had the changes of": "see test_reload_and_replay",
     "changed_load: were applied": "the load files are fetched again; see test_late_and_changed_files",
     "position: and PreserveTransactions is off": "a setting of the task; see test_files_of_all_tables",
