@@ -109,7 +109,9 @@ def test_a_table_whose_history_is_gone_is_mended_by_the_cure_it_names(world):
 def test_a_table_that_was_rolled_forward_again_repeats_no_batch(world, policy):
     world.rules = {"rules": []}
     world.table("t", key=()).specs["t"]["without_key"] = policy
-    world.table_file("t").write("t", LOAD1, f"{ONE_COMMIT},1,a\n").loaded().write("t", FILE1, f"I,{ONE_COMMIT},2,b\n").merged()
+    world.table_file("t").write("t", LOAD1, f"{ONE_COMMIT},1,a\n").loaded().write(
+        "t", FILE1, f"I,{ONE_COMMIT},2,b\n"
+    ).merged()
     newest, load = (snapshot.snapshotId() for snapshot in world.history("t")[:2])
     world.call("rollback_to_snapshot", "t", f", snapshot_id => {load}")
     note = world.merge()["t"].note
