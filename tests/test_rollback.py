@@ -122,3 +122,13 @@ def test_a_table_that_was_rolled_forward_again_repeats_no_batch(world, policy):
     world.spark.sql(note[note.index("ALTER TABLE") :])
     world.write("t", FILE2, f"I,{ONE_COMMIT},3,c\n").merged()
     assert [r[:2] for r in world.rows("t")] == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_after_a_rollback_to_the_start_files_that_came_late_keep_their_order(loaded):
+    loaded.changes("t", U(1, "noon"), name=FILE2).merged()
+    loaded.changes("t", U(1, "later", ts="2024-01-01 11:00:00"), name=FILE1).merged(late_files="after")
+    loaded.call("rollback_to_snapshot", "t", f", snapshot_id => {loaded.history('t')[-1].snapshotId()}")
+    note = loaded.merge()["t"].note
+    loaded.spark.sql(note[note.index("ALTER TABLE") :])
+    assert loaded.full_load()["t"].status == "loaded"
+    assert loaded.merged().rows("t") == [(1, "later"), (2, "b"), (3, "c")]

@@ -86,7 +86,7 @@ class Update:
         known = not replay or self.record.complete
         batch = self.batch if known else ""  # else nothing shows that the load has their changes
         rows += [AppliedFile(o.name, o.size, "", "", batch) for o in there.changes if o.name <= last]
-        if replay and known:
+        if (replay and known) or (self.record.moved and self.record.complete and not last):  # rolled back to the start
             return self.keep(rows)
         self.keep(rows, AppliedFiles(whole=True, read=self.record.read))
         if self.record.seen_in:
