@@ -175,3 +175,34 @@ def test_a_change_file_that_came_late_takes_its_place_with_replay(world):
     world.full_load(on_changed_load="replay")
     world.merged()
     assert world.rows("t") == [(1, "c"), (2, "x")]
+
+
+def test_a_replay_after_a_reload_leaves_out_changes_from_before_that_load(world):
+    world.table("t").load("t", (1, "a")).loaded()
+    world.changes("t", I(2, "b"), U(1, "c"), name=FILE1).merged()
+    # TRUNCATE, of which DMS writes nothing, and another load
+    world.write("t", LOAD1, f"{NOON},1,d,,\n")
+    assert world.full_load(on_changed_load="reload")["t"].status == "reloaded"
+    world.changes("t", I(5, "e", ts=LATER), name="20240101-120200000.csv").merged()
+    world.changes("t", U(1, "f", ts=LATER), name="20240101-120100000.csv")
+    assert "on_changed_load=replay" in world.merge()["t"].note
+    assert world.full_load(on_changed_load="replay")["t"].status == "replayed"
+    world.merged()
+    assert world.rows("t") == [(1, "f"), (5, "e")] and world.merge()["t"].status == "unchanged"
+    world.changes("t", U(1, "older"), name=FILE2)  # late, and of before the load
+    assert "on_changed_load=replay" in world.merge()["t"].note
+    world.full_load(on_changed_load="replay")
+    assert world.merged().rows("t") == [(1, "f"), (5, "e")]
+
+
+def test_a_replay_after_a_reload_is_refused_where_no_times_show_what_the_load_has(new_world):
+    world = new_world(TimestampColumnName="").table("t").write("t", LOAD1, "1,a,,\n").loaded()
+    world.write("t", FILE1, "I,2,b,,\n").merged().write("t", LOAD1, "1,d,,\n")
+    world.full_load(on_changed_load="reload")
+    world.write("t", FILE3, "I,5,e,,\n").merged().write("t", FILE2, "U,1,late,,\n")
+    assert "on_changed_load=replay" in world.merge()["t"].note
+    refused = world.full_load(on_changed_load="replay")["t"]
+    assert refused.failed and FILE1 in refused.note and "over that load's newer rows" in refused.note
+    world.write("t", LOAD1, "1,late,,\n5,e,,\n")
+    assert world.full_load(on_changed_load="reload")["t"].status == "reloaded"
+    assert world.merge()["t"].status == "unchanged" and world.rows("t") == [(1, "late"), (5, "e")]

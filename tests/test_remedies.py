@@ -500,6 +500,8 @@ ELSEWHERE = {
     "changed_load: the load files are not those": "see test_reload_and_replay",
     "changed_load: no longer there": "see test_reload_and_replay",
     "changed_load: a part of the record of applied files is lost": "the table is loaded again; see test_late_and_changed_files",
+    "rollback: has a batch that is newer than its position": "see test_rollback",
+    "changed_load: a load had the changes of": "see test_reload_and_replay",
     "changed_load: were applied": "the load files are fetched again; see test_late_and_changed_files",
     "position: and PreserveTransactions is off": "a setting of the task; see test_files_of_all_tables",
     "schema_evolution: take each other's names": "the spec is edited in three steps; see test_schema_policies",
@@ -558,6 +560,7 @@ ONLY_A_NEW_LOAD = {
     "listing: …: … is …, not a file": "what is moved away holds no changes",
     "listing: …: … is named like a change file": "what is moved away is not of DMS",
     "changed_load: …: a part of the record of applied files is lost": "names do not tell in which order files were applied",
+    "changed_load: …: a load had the changes of": "nothing shows which changes the load has",
     "changed_load: …: … of … load files": "rows of an older load are in the newer one",
 }
 """Messages whose first remedy discards something, since no other exists."""

@@ -4,7 +4,7 @@ import pytest
 
 from frazil.lake.rollback import RolledBackError
 from frazil.lake.tables import read_table_state
-from helpers import FILE2, D, I, U, small_files
+from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, D, I, U, small_files
 
 pytestmark = pytest.mark.spark
 
@@ -103,3 +103,32 @@ def test_a_table_whose_history_is_gone_is_mended_by_the_cure_it_names(world):
     assert world.full_load(on_changed_load="replay")["t"].status == "replayed"
     world.merged()
     assert world.rows("t") == [(1, "b")]
+
+
+@pytest.mark.parametrize("policy", ["append", "multiset"])
+def test_a_table_that_was_rolled_forward_again_repeats_no_batch(world, policy):
+    world.rules = {"rules": []}
+    world.table("t", key=()).specs["t"]["without_key"] = policy
+    world.table_file("t").write("t", LOAD1, f"{ONE_COMMIT},1,a\n").loaded().write(
+        "t", FILE1, f"I,{ONE_COMMIT},2,b\n"
+    ).merged()
+    newest, load = (snapshot.snapshotId() for snapshot in world.history("t")[:2])
+    world.call("rollback_to_snapshot", "t", f", snapshot_id => {load}")
+    note = world.merge()["t"].note
+    world.spark.sql(note[note.index("ALTER TABLE") :])
+    world.call("set_current_snapshot", "t", f", snapshot_id => {newest}")
+    note = world.merge()["t"].note
+    assert "newer than its position" in note and len(world.rows("t")) == 2
+    world.spark.sql(note[note.index("ALTER TABLE") :])
+    world.write("t", FILE2, f"I,{ONE_COMMIT},3,c\n").merged()
+    assert [r[:2] for r in world.rows("t")] == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_after_a_rollback_to_the_start_files_that_came_late_keep_their_order(loaded):
+    loaded.changes("t", U(1, "noon"), name=FILE2).merged()
+    loaded.changes("t", U(1, "later", ts="2024-01-01 11:00:00"), name=FILE1).merged(late_files="after")
+    loaded.call("rollback_to_snapshot", "t", f", snapshot_id => {loaded.history('t')[-1].snapshotId()}")
+    note = loaded.merge()["t"].note
+    loaded.spark.sql(note[note.index("ALTER TABLE") :])
+    assert loaded.full_load()["t"].status == "loaded"
+    assert loaded.merged().rows("t") == [(1, "later"), (2, "b"), (3, "c")]

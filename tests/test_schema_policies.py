@@ -484,3 +484,14 @@ def test_a_layout_until_nonsense_is_refused(bare):
     declare(bare, "id INT8", "v WSTRING(9)", "n INT4", layouts=[{"until": "soon", "columns": ["id"]}])
     rows(bare, FILE1, "U,2,B,20")
     refused(bare, "until 'soon' is neither a change file's name nor a time")
+
+
+@pytest.mark.parametrize("name", ["key", "n"], ids=["new name", "name of another column"])
+def test_a_scan_for_a_key_that_was_renamed_since_the_last_commit_finds_its_rows(source, name):
+    other = {"name": "m", "type": "INT8", "renamed_from": "n"}
+    declare(source, "id INT8", "v WSTRING(9)", other).setup()
+    declare(source, {"name": name, "type": "INT8", "renamed_from": "id"}, "v WSTRING(9)", other, key=[name]).setup()
+    put(source, FILE1, f"{name},v,m", "U,1,x,11", "D,2,,").merged(lane="scan")
+    assert source.rows("t") == [(1, "x", 11)]
+    put(source, FILE2, f"{name},v,m", "U,1,y,12").merged(lane="scan")
+    assert source.rows("t") == [(1, "y", 12)] and source.history("t")[0].summary()["frazil.lane"] == "scan"

@@ -81,9 +81,11 @@ def discarded(position: Position) -> str:
 
 
 def require_replayable(
-    objects: TableObjects, position: Position, applied: str | None, source: str, record: AppliedFiles
+    objects: TableObjects, position: Position, applied: str | None, source: str, record: AppliedFiles, has_times: bool
 ) -> None:
     """Raise PositionError if files applied since the load are gone: a replay would lose their rows or changes.
+
+    Raise it too if a load had changes of some files, and no commit times (`has_times`) show which.
 
     `applied` is as in `require_same_load`. Without a complete record, only change files in the look-back window before
     the position are known.
@@ -104,6 +106,18 @@ def require_replayable(
         )
     recorded = sorted(f.name for f in record.files.values() if f.etag and "/" not in f.name)
     require_there(objects, (*recorded, *position.recent, position.last, *position.replay_pending), source)
+    _require_known_order(objects, source, record, has_times)
+
+
+def _require_known_order(objects: TableObjects, source: str, record: AppliedFiles, has_times: bool) -> None:
+    known = ((o, record.files.get(o.name)) for o in objects.changes)
+    in_load = [o for o, f in known if f and not f.etag and f.batch.endswith("_load")]
+    if in_load and (in_load[0].is_shared or not has_times):
+        raise PositionError(
+            f"{source}: a load had the changes of {many(in_load, 'change file')}: {named(o.name for o in in_load)}; a replay would apply "
+            "them again, over that load's newer rows",
+            "have DMS load the table again and run 01_full_load with on_changed_load=reload",
+        )
 
 
 def require_there(objects: TableObjects, names: tuple[str, ...], source: str) -> None:

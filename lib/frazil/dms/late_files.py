@@ -60,21 +60,31 @@ def clock_went_back(late: Sequence[DmsObject], newest: DmsObject | None, table: 
     )
 
 
-def last_before_load(objects: TableObjects, position: Position, table: SourceTable) -> str:
+def last_before_load(objects: TableObjects, position: Position, table: SourceTable, is_replay: bool = False) -> str:
     """Return the newest pending change file that is from before the load, which has its changes; empty if none certainly is.
 
-    DMS writes no change file of a table while it loads it, and a load row's time is when DMS wrote it.
+    DMS writes no change file of a table while it loads it, and a load row's time is when DMS wrote it. In a replay all
+    files are pending. Some may have arrived late, so it compares the times in each of them.
     """
     arrived = min((o.landed for o in objects.loads), default=0.0)
-    new = [o for o in objects.changes if o.name > position.last and not o.is_shared]
-    pending = [*takewhile(lambda o: o.landed <= arrived, new)]
+    new = [o for o in objects.changes if (is_replay or o.name > position.last) and not o.is_shared]
+    pending = new if is_replay and objects.loads else [*takewhile(lambda o: o.landed <= arrived, new)]
     try:
         times = commit_times(objects.loads[0], table, LOAD_PHASE) if pending else None
         began = times[0] if times else ""
         written = table.endpoint.date_partition.written_s
         started_s = datetime.fromisoformat(began).replace(tzinfo=UTC).timestamp() if began else 0.0
         old = [*takewhile(lambda o: written(o.name) < started_s, pending)]
-        while old and not ((times := commit_times(old[-1], table)) and times[1] < began):
+
+        def is_in_load(o: DmsObject) -> bool:
+            return bool(times := commit_times(o, table)) and times[1] < began
+
+        if old and objects.loads[1:]:
+            others = [commit_times(o, table, LOAD_PHASE) for o in objects.loads[1:]]
+            began = min(began, *(times[0] if times else "" for times in others))
+        if is_replay:
+            old = [*takewhile(is_in_load, old)]
+        while old and not (is_replay or is_in_load(old[-1])):
             old.pop()
     except UNKNOWN:
         return ""

@@ -153,19 +153,19 @@ def _read(text: str) -> dict[str, Any]:
     return raw
 
 
-def after_load(position: Position, objects: TableObjects, batch: str, replay: bool = False) -> Position:
-    """Return the position after the load files have been applied; with `replay` every change object is pending again.
+def after_load(position: Position, objects: TableObjects, batch: str, replay: str | None = None) -> Position:
+    """Return the position after the load files have been applied; with `replay` every change object after it is pending again.
 
-    Change objects known as applied are then in `replay_pending`, until they are applied again or another load replaces
+    `replay` is the newest change object that the load has, or empty. Change objects known as applied are then in `replay_pending`, until they are applied again or another load replaces
     them. A load that replaces another one contains every change object up to `last`: late or rewritten ones count as
     applied from then on.
     """
-    if replay:
-        names = sorted({*position.replay_pending, *position.recent, position.last} - {""})
-        position = replace(position, last="", last_etag="", recent=(), turn=0, replay_pending=tuple(names))
+    if replay is not None:
+        names = sorted(n for n in {*position.replay_pending, *position.recent, position.last} if n > replay)
+        position = replace(position, last=replay, last_etag="", recent=(), turn=0, replay_pending=tuple(names))
     elif position.replay_pending:
         position = replace(position, last=max(position.last, *position.replay_pending), last_etag="", replay_pending=())
-    if is_shared(position.last) and not (replay or any(o.is_shared for o in objects.changes)):
+    if is_shared(position.last) and not (replay is not None or any(o.is_shared for o in objects.changes)):
         # PreserveTransactions is off again: the table's own files go on from that time
         position = replace(position, last=f"{name_at(time_of_name(position.last))}.csv", recent=(), turn=0)
     contained = [o for o in objects.changes if o.name <= position.last]

@@ -76,6 +76,10 @@ class _Target:
         self.spark, self.name, self.table, self.spec = spark, name, table, spec
         self.snapshot = table.currentSnapshot()
         require_no_equality_deletes(name, self.snapshot)
+        then, now = table.schemas().get(self.snapshot.schemaId()), table.schema()
+        ids = [[f.fieldId() if f else None for f in map(schema.findField, spec.key)] for schema in (then or now, now)]
+        if ids[0] != ids[1]:  # a scan of the snapshot has the names of that time
+            raise MismatchError(f"{name}: its key was renamed after its last commit", "a MERGE writes this batch")
         self.live_files = jvm_row_delta.live_files(spark, table, self.snapshot.snapshotId())
         self.has_row_ids = jvm.format_version(table) >= 3
 

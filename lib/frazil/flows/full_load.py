@@ -101,7 +101,9 @@ def run(book: Workbook) -> list[TableResult]:
         if action == "loaded":
             return TableResult(spec.source, "unchanged", EMPTY if base.position.awaits_load else action)
         if action == "replay":
-            require_replayable(there, base.position, load_of(book.spark, book.name(spec)), spec.source, base.record)
+            has_times = bool(book.source_table(spec).endpoint.timestamp_column)
+            load = load_of(book.spark, book.name(spec))
+            require_replayable(there, base.position, load, spec.source, base.record, has_times)
         return apply_load(book, spec, there, base, action, gate)
 
     return book.each_table(work)
@@ -185,14 +187,15 @@ class _Load:
         self.book, self.spec, self.there, self.base, self.action = book, spec, there, base, action
         self.files, self.name = list(there.loads), book.name(spec)
         self.began_ms = round(time.time() * 1000)
-        before = base.position
-        if action != "replay" and (last := last_before_load(there, before, book.source_table(spec))):
-            old = [o for o in there.changes if before.last < o.name <= last]
+        before, replay = base.position, action == "replay"
+        if last := last_before_load(there, before, book.source_table(spec), replay):
+            old = [o for o in there.changes if (replay or before.last < o.name) and o.name <= last]
             book.progress(
                 f"{spec.source}: {many(old, 'change file')} from before the load, up to {last}: their changes are in the load"
             )
-            before = replace(before, last=last, last_etag="", turn=0)
-        self.position = after_load(before, there, batch_branches.new_batch(load=True), replay=action == "replay")
+            before = before if replay else replace(before, last=last, last_etag="", turn=0)
+        batch = batch_branches.new_batch(load=True)
+        self.position = after_load(before, there, batch, last if replay else None)
         self.watch = FileWatch(self.files, spec.source, digests_of(book, self.files))
         self.expected: int | None = None
         """How many rows DMS loaded, if that is known."""
@@ -207,7 +210,8 @@ class _Load:
             engine.put(book.spark, branch, written, properties, self.watch, replace=self.action != "load")
             if spec.key and (twice := duplicates(book.spark.table(branch), list(spec.key), 3)):
                 raise _explain_duplicates(book, spec, self.files, twice)
-            kept.load(self.position.last or base.position.last, there, self.watch.contents(), replay)
+            last = self.position.last or ("" if base.record.complete else base.position.last)
+            kept.load(last, there, self.watch.contents(), replay)
             applied.update(kept.properties)
 
         applied = {LOAD: load_as_json(there), COLUMNS: columns_of(book.spark, self.name)}

@@ -1,4 +1,4 @@
-"""A table that somebody rolled back below its position stops, as further batches would lose changes."""
+"""A table that somebody rolled back below its position, or forward beyond it, stops: batches would lose or repeat changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _kept: set[tuple[int, int]] = set()
 
 
 class RolledBackError(FrazilError):
-    """A table was rolled back below its position: further batches would lose changes silently."""
+    """A table was rolled back below its position, or forward beyond it: batches would lose or repeat changes silently."""
 
     decision = True
 
@@ -27,6 +27,8 @@ def require_not_rolled_back(
     spark: SparkSession, table: jvm.JavaTable, name: str, stamp: dict[str, int]
 ) -> list[jvm.JavaSnapshot]:
     """Walk back from the current snapshot to the position's own; an older one on the way means a rollback.
+
+    So does a newer batch: the position was set back, and its changes would be applied twice.
 
     If snapshots on the way expired, main must have all files of the position's snapshot, or only rewrites on top. Return
     the snapshots since the position, newest first.
@@ -39,6 +41,11 @@ def require_not_rolled_back(
         if snapshot.sequenceNumber() < stamp["sequence"]:
             raise RolledBackError(
                 f"{name} was rolled back to snapshot {snapshot.snapshotId()}, below its position",
+                _statement_to_go_on(table, name, snapshot),
+            )
+        if snapshot.summary().get(POSITION):
+            raise RolledBackError(
+                f"{name} has a batch that is newer than its position: the position was set back, or the table rolled forward again",
                 _statement_to_go_on(table, name, snapshot),
             )
     tagged = table.refs().get(TAG)

@@ -81,11 +81,13 @@ class Update:
         return self.keep(rows, record)
 
     def load(self, last: str, there: TableObjects, contents: dict[str, str], replay: bool) -> Update:
-        """Add a load. It holds the changes up to `last`; a `replay` applies all change files again, and keeps them recorded."""
+        """Add a load. It holds the changes up to `last`; a `replay` applies the later ones again, and keeps them recorded."""
         rows = [AppliedFile(key_of(o), o.size, o.etag, contents.get(o.path, ""), self.batch) for o in there.loads]
-        if replay and self.record.complete:
+        known = not replay or self.record.complete
+        batch = self.batch if known else ""  # else nothing shows that the load has their changes
+        rows += [AppliedFile(o.name, o.size, "", "", batch) for o in there.changes if o.name <= last]
+        if (replay and known) or (self.record.moved and self.record.complete and not last):  # rolled back to the start
             return self.keep(rows)
-        rows += [AppliedFile(o.name, o.size, "", "", self.batch) for o in there.changes if o.name <= last]
         self.keep(rows, AppliedFiles(whole=True, read=self.record.read))
         if self.record.seen_in:
             self.properties[SEEN] = ""
