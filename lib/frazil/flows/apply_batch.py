@@ -17,7 +17,7 @@ from frazil.config.time_sql import driver_rows
 from frazil.dms.file_integrity import FileWatch
 from frazil.dms.file_layout import CHANGE_PHASE
 from frazil.dms.file_names import time_of_name
-from frazil.dms.position import named
+from frazil.dms.position import PositionError, named
 from frazil.dms.source_errors import SourceError
 from frazil.dms.stream_source import StreamError
 from frazil.engine import collapsed_batch, latency_sketch, load_files, small_batch
@@ -174,7 +174,7 @@ class _Applying:
             )
         partition, files = self.book.endpoint.date_partition, self.batch.files
         if repeated := [f.path for f in files if partition.is_repeated(time_of_name(f.name))]:
-            raise SourceError(
+            raise PositionError(
                 f"{self.spec.source}: changes are out of DMS's own sequence, and files are named in an hour that {partition.timezone} repeats: "
                 f"{named(repeated)}",
                 "put those that DMS wrote in the second of the two hours, and all later files, into another folder; run 02_cdc_merge, put them back, "
