@@ -13,7 +13,7 @@ from frazil.dms.applied_files import digest
 from frazil.dms.listing import DmsObject
 from frazil.dms.position import PositionError, named
 from frazil.dms.source_errors import SourceError
-from frazil.dms.storage import chunks, heads, is_s3, random_access
+from frazil.dms.storage import chunks, current_objects, is_s3, random_access
 from frazil.errors import many
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class FileWatch:
 
 def require_unchanged(files: Sequence[DmsObject], source: str) -> None:
     """Raise ChangedWhileReadError for files that vanished or changed since they were listed."""
-    now = heads([f.path for f in files])
+    now = current_objects([f.path for f in files])
     gone = [f.name for f, h in zip(files, now, strict=True) if h is None]
     changed = [f.name for f, h in zip(files, now, strict=True) if h and h.etag != f.etag]
     if gone:

@@ -377,7 +377,7 @@ def server_time(path: str) -> tuple[float, float] | None:
     return (parsedate_to_datetime(date).timestamp(), time.time()) if date else None
 
 
-def heads(paths: Sequence[str]) -> list[DmsObject | None]:
+def current_objects(paths: Sequence[str]) -> list[DmsObject | None]:
     """Return the `head` of each object, None for a missing one; S3 gets sixteen requests at a time."""
 
     def one(path: str) -> DmsObject | None:
