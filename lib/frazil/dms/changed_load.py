@@ -8,6 +8,7 @@ import time
 from datetime import UTC
 
 from frazil.dms.applied_files import AppliedFiles
+from frazil.dms.endpoint import SourceTable
 from frazil.dms.file_names import time_of_name
 from frazil.dms.listing import DmsObject, TableObjects
 from frazil.dms.position import NO_LOAD, Position, PositionError, named
@@ -81,16 +82,16 @@ def discarded(position: Position) -> str:
 
 
 def require_replayable(
-    objects: TableObjects, position: Position, applied: str | None, source: str, record: AppliedFiles, has_times: bool
+    objects: TableObjects, position: Position, applied: str | None, table: SourceTable, record: AppliedFiles
 ) -> None:
     """Raise PositionError if files applied since the load are gone: a replay would lose their rows or changes.
 
-    Raise it too if a load had changes of some files, and no commit times (`has_times`) show which.
+    Raise it too if a load had changes of some files, and no commit times show which.
 
     `applied` is as in `require_same_load`. Without a complete record, only change files in the look-back window before
     the position are known.
     """
-    there = _load_files(objects)
+    there, source = _load_files(objects), table.spec.source
     gone = [n for n in _applied_files(position, applied) if n not in there]
     if gone or len(objects.loads) < position.load_files or not (there or position.load_digest == NO_LOAD):
         listed = f": no longer there: {named(gone)}" if gone else ""
@@ -106,15 +107,15 @@ def require_replayable(
         )
     recorded = sorted(f.name for f in record.files.values() if f.etag and "/" not in f.name)
     require_there(objects, (*recorded, *position.recent, position.last, *position.replay_pending), source)
-    _require_known_order(objects, source, record, has_times)
+    _require_known_order(objects, table, record)
 
 
-def _require_known_order(objects: TableObjects, source: str, record: AppliedFiles, has_times: bool) -> None:
+def _require_known_order(objects: TableObjects, table: SourceTable, record: AppliedFiles) -> None:
     known = ((o, record.files.get(o.name)) for o in objects.changes)
     in_load = [o for o, f in known if f and not f.etag and f.batch.endswith("_load")]
-    if in_load and (in_load[0].is_shared or not has_times):
+    if in_load and (in_load[0].is_shared or not table.endpoint.timestamp_column):
         raise PositionError(
-            f"{source}: a load had the changes of {many(in_load, 'change file')}: {named(o.name for o in in_load)}; a replay would apply "
+            f"{table.spec.source}: a load had the changes of {many(in_load, 'change file')}: {named(o.name for o in in_load)}; a replay would apply "
             "them again, over that load's newer rows",
             "have DMS load the table again and run 01_full_load with on_changed_load=reload",
         )

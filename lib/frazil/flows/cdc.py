@@ -142,19 +142,24 @@ def _apply_files(
         raise
     except Exception as error:
         # A file that has gone or grown explains any error of its reader.
-        names, why = [o.name for o in files], None
         try:
             require_unchanged(files, spec.source)
         except ChangedWhileReadError as changed:
-            why = changed
-        stopped = isinstance(error, BadRowError | RowBordersError | SchemaError | SourceError)
-        if (why.gone if why else stopped) and not {*names} <= {*base.record.awaited}:
-            await_files(jvm.load_table(book.spark, book.name(spec)), base.record, names)
-        if why:
-            raise why from None
+            if changed.gone:
+                _await_once(book, spec, base, files)
+            raise changed from None
+        if isinstance(error, BadRowError | RowBordersError | SchemaError | SourceError):
+            _await_once(book, spec, base, files)
         raise
     batch.update.done()
     return counts, live
+
+
+def _await_once(book: Workbook, spec: TableSpec, base: TableState, files: list[DmsObject]) -> None:
+    """Record that files existed, unless the table knows: they are asked for if they are gone."""
+    names = [o.name for o in files]
+    if not {*names} <= {*base.record.awaited}:
+        await_files(jvm.load_table(book.spark, book.name(spec)), base.record, names)
 
 
 def _one_pass(

@@ -101,9 +101,8 @@ def run(book: Workbook) -> list[TableResult]:
         if action == "loaded":
             return TableResult(spec.source, "unchanged", EMPTY if base.position.awaits_load else action)
         if action == "replay":
-            has_times = bool(book.source_table(spec).endpoint.timestamp_column)
             load = load_of(book.spark, book.name(spec))
-            require_replayable(there, base.position, load, spec.source, base.record, has_times)
+            require_replayable(there, base.position, load, book.source_table(spec), base.record)
         return apply_load(book, spec, there, base, action, gate)
 
     return book.each_table(work)

@@ -186,8 +186,7 @@ def _look(books: list[Workbook], book: Workbook, table: str, on_changed_load: st
         action = "loaded" if position.loaded and not position.awaits_load else "not taken by 01_full_load"
     files = list(there.loads) if action in ("load", "reload", "replay") else []
     if action == "replay":
-        has_times = bool(book.source_table(spec).endpoint.timestamp_column)
-        require_replayable(there, position, tables.load_of(book.spark, name), spec.source, record, has_times)
+        require_replayable(there, position, tables.load_of(book.spark, name), book.source_table(spec), record)
     pending = list(there.changes) if action == "replay" else book.require_applicable(spec, state, there).pending
     if action in ("load", "reload"):
         require_one_age(loads, spec, there, base)

@@ -147,6 +147,10 @@ class Model:
         """Return the load under another setting."""
         return replace(self.observed, setting=setting)
 
+    def starts_jobs(self, setting: Setting) -> bool:
+        """Return whether a job starts for each pass: the trigger is minutes. Else one job stays."""
+        return setting.trigger_s > 2 * self.start_s
+
     def file_s(self, setting: Setting) -> float:
         """Return D + 1/λ: the seconds between two files of a table."""
         return self.at(setting).open_s + 1 / self.observed.transactions_s
@@ -191,7 +195,7 @@ class Model:
 
     def run(self, setting: Setting) -> Run:
         """Return how batches run: in a job for each pass if the trigger is minutes, else in one that stays."""
-        if setting.trigger_s > 2 * self.start_s:
+        if self.starts_jobs(setting):
             return self.one_pass(setting, setting.trigger_s)
         r, between = self.batch(setting)
         look_s = self.at(setting).look_s
@@ -244,7 +248,7 @@ def fit(now: Observed, parallel: float, start_s: float = float(PRICES["start_s"]
     delta = now.dms_s - now.open_s * (first + (1 - first) / 2)
     load = replace(now, files_s=1 / (now.open_s + 1 / now.transactions_s))
     model = Model(load, delta, 0.0, 0.0, now.per_change_s, parallel, start_s)
-    if setting.trigger_s > 2 * start_s:
+    if model.starts_jobs(setting):
         cycle = max(setting.trigger_s, start_s + r)
         between, crowd = max(cycle, model.file_s(setting)), model.crowd(setting, cycle)
     else:
