@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 export FRAZIL_PARAMS := $(CURDIR)/params
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo lab test test-slow aws-env test-airflow test-engines test-ddl test-quick bench torture spark35-env screens lint format clean
+.PHONY: help env demo lab test test-slow aws-env test-airflow test-engines test-ddl test-quick bench torture planted spark35-env screens lint format clean
 
 help: ## Show the commands
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -24,7 +24,7 @@ lab: env ## Open copies of the notebooks in JupyterLab
 	$(BIN)/frazil lab
 
 test: env lint spark35-env aws-env $(VENV)/classes.jsa ## Run all tests but the slow ones, two files at a time, on both Spark lines
-	$(BIN)/python -m pytest tests -m "not slow" -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest tests -m "not slow and not torture" -n 2 --dist loadfile --no-loadscope-reorder
 	.venv35/bin/python -m pytest tests/test_end_to_end.py tests/test_small_file_merge.py tests/test_few_messages.py tests/test_large_batches.py tests/test_row_delta_by_scan.py tests/test_row_lineage.py -m "not slow" -n 2 --dist loadfile
 
 test-slow: env $(VENV)/classes.jsa ## Run the tests that take more than half a minute each: together an hour
@@ -61,14 +61,18 @@ test-ddl: env ## Try every schema change in every form of files (lib/docs/schema
 	FRAZIL_DDL=1 $(BIN)/python -m pytest tests/test_schema_changes.py
 
 test-quick: env ## Run the tests that need no Spark
-	$(BIN)/python -m pytest tests -m "not spark and not notebooks and not slow" -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest tests -m "not spark and not notebooks and not slow and not torture" -n 2 --dist loadfile --no-loadscope-reorder
 
 bench: env ## Measure: BENCH="parse list" for some groups, QUICK=1 for small ones; figures go to runs/bench/results.json
 	@$(BIN)/pip install --quiet --editable "lib[bench]"
 	@$(BIN)/python tests/bench $(BENCH) $(if $(QUICK),--quick)
 
-torture: env ## Try to break it: TORTURE=files (or another suite), COUNT and SEED to choose
+torture: env ## Try to break it: long histories, a fault at every request, damaged files; TORTURE=files (or another suite), COUNT and SEED to choose
+	@$(if $(TORTURE),true,COUNT=$(COUNT) $(BIN)/python -m pytest tests -m torture -n 2 --dist loadfile)
 	@$(BIN)/python tests/torture $(TORTURE) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
+
+planted: env ## Plant a fault of each kind in a copy of the library, and see which tests go red: PLANTED="rollback" for some
+	@$(BIN)/python tests/planted.py $(PLANTED)
 
 screens: env ## Take pictures of report, notebooks, runs and JupyterLab after a demo (Chromium must be there), to look at
 	@$(BIN)/python tests/screens.py

@@ -6,8 +6,10 @@ import os
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
+from frazil.config.jars import AWS_BUNDLE, WITH_BUNDLE
 from frazil.config.settings import Settings
 from frazil.config.source_database import ENGINES
 from frazil.config.spark_session import get_spark
@@ -39,12 +41,16 @@ def spark(catalog_options, tmp_path_factory):
     os.environ["FRAZIL_MASTER"] = "local[2]"
     os.environ["FRAZIL_TEST_MARKER"] = "never-to-be-seen"  # what `${env:FRAZIL_TEST_MARKER}` would be replaced by
     drivers = ",".join(driver for *_, driver in ENGINES.values())
+    line = ".".join(pyspark.__version__.split(".")[:2])
     options = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2", "spark.driver.memory": "2g"}
     session = get_spark(
         Settings(
             root=str(tmp_path_factory.mktemp("session")),
             catalog_options=catalog_options,
-            spark_options={**options, "spark.jars.packages": drivers},
+            spark_options={
+                **options,
+                "spark.jars.packages": ",".join([drivers, *AWS_BUNDLE[line], *WITH_BUNDLE[line]]),
+            },
         )  # fmt: skip
     )
     yield session

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import yaml
+
 from world import house_name
 
 LIST = Path(__file__).parent / "known_failures.yml"

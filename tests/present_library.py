@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
-import time
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import fields
 from io import StringIO
 from pathlib import Path
 
 import yaml
-from world import Result, World
 
 from frazil.cli import check as check_command
 from frazil.cli.commands import main as run_command
@@ -24,6 +21,7 @@ from frazil.flows import adopt, cdc, full_load, lag, ledger, maintenance, plan, 
 from frazil.flows.workbook import Workbook
 from frazil.lake import jvm, other_writers, rollback, table_pause
 from frazil.report.latency import Analysis
+from world import Result, World
 
 ENV = "w"
 VERBS = {
@@ -35,6 +33,8 @@ VERBS = {
 """Each verb: the notebook whose parameters it takes, and its flow."""
 EAGER = {"dry_run": False, "max_small_files": 0, "max_deleted_share": 0.0, "keep_hours": 0.0, "hourly_tags": 0, "daily_tags": 0}  # fmt: skip
 """The parameters by which maintenance does all that it can."""
+RENAMED = {"ignore_tables": "without_spec"}
+"""The name that a setting has in this library, by the name that tests write."""
 
 # --- what a world has declared, as this library's files of parameters
 
@@ -46,7 +46,7 @@ def prepare(world: World) -> None:
     common, sections = _parameters(world)
     (world.root / "params" / f"{ENV}.yml").write_text(yaml.safe_dump({"common": common, **sections}))
     (world.root / "endpoint.json").write_text(json.dumps(_endpoint(world)))
-    if not world.stream:
+    if _has_rules(world):
         (world.root / "mappings.json").write_text(json.dumps(world.source.rules))
     os.environ["FRAZIL_PARAMS"] = str(world.root / "params")
 
@@ -61,11 +61,12 @@ def _endpoint(world: World) -> dict:
 
 def _parameters(world: World) -> tuple[dict, dict]:
     """Return the parameters of the environment's file: the common ones, and those of single notebooks by section."""
-    given = {k: v for k, v in world.settings.items() if k not in ("input", "warehouses", "format_version")}
+    own = ("input", "warehouses", "format_version")
+    given = {"lane": "rowdelta", **{RENAMED.get(k, k): v for k, v in world.settings.items() if k not in own}}
     common = {
         "source": world.stream or "source", "specs": "specs", "endpoint": "endpoint.json", "catalog": world.catalog,
         "catalog_options": world.lake, "ops_namespace": f"{world.space}_ops", "query_engines": _engines(world),
-        **({} if world.stream else {"mappings": "mappings.json"}),
+        **({"mappings": "mappings.json"} if _has_rules(world) else {}),
     }  # fmt: skip
     if world.stream:
         given = {"stream_start": "earliest", "load_complete_when": "declared", **given}
@@ -82,6 +83,10 @@ def _parameters(world: World) -> tuple[dict, dict]:
     return common, sections
 
 
+def _has_rules(world: World) -> bool:
+    return getattr(world.source, "rules", None) is not None
+
+
 def _engines(world: World) -> list[str]:
     return ["athena"] if world.settings["format_version"] == 2 else ["spark"]
 
@@ -96,6 +101,10 @@ def forget() -> None:
     _open.clear()
     rollback._kept.clear()
     other_writers._unique.clear()
+
+
+def _source(world: World, table: str) -> str:
+    return world.specs.get(table, {}).get("source", f"public.{table}")
 
 
 def _book(world: World, notebook: str, settings: dict) -> Workbook:
@@ -122,7 +131,7 @@ def session(world: World):
 def do(world: World, verb: str, settings: dict) -> list[Result]:
     """Do what a verb says; an error of the whole environment is a result of each table."""
     notebook, flow = VERBS[verb]
-    given = {**settings, "tables": [f"public.{t}" for t in settings["tables"]]} if "tables" in settings else settings
+    given = {**settings, "tables": [_source(world, t) for t in settings["tables"]]} if "tables" in settings else settings
     if verb == "maintain":
         given = {**EAGER, **given}
     try:
@@ -147,11 +156,11 @@ def decide(world: World, table: str, **decision) -> Result:
     if kind == "restart":
         return world.load(on_changed_load={"all": "replay", "pending": "reload"}[value], **only)[table]
     if kind in ("replay", "discard"):
-        book = _book(world, "cdc_merge", {"quarantine": kind, "tables": [f"public.{table}"]})
+        book = _book(world, "cdc_merge", {"quarantine": kind, "tables": [_source(world, table)]})
         return _result(quarantine_replay.run(book)[0])
     if kind == "adopt":
         try:
-            return Result(table, "adopted", note=adopt.adopt(_book(world, "cdc_merge", {}), f"public.{table}", value))
+            return Result(table, "adopted", note=adopt.adopt(_book(world, "cdc_merge", {}), _source(world, table), value))
         except FrazilError as e:
             return Result(table, "failed", code_of(str(e)), str(e))
     there = jvm.load_table(session(world), world.name(table))
@@ -164,6 +173,8 @@ def decide(world: World, table: str, **decision) -> Result:
 def command(world: World, arguments: tuple[str, ...], environment: dict[str, str]) -> tuple[int, str]:
     """Run the command `frazil` in this process."""
     prepare(world)
+    if not (world.root / "notebooks").exists():
+        (world.root / "notebooks").symlink_to(Path(__file__).parent.parent / "notebooks")
     printed, before = StringIO(), dict(os.environ)
     os.environ.update({"FRAZIL_ENV": ENV, **environment})
     try:
@@ -222,7 +233,7 @@ def quarantine(world: World, table: str) -> list[dict]:
         return []
     newest = (
         f"SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY table_name, id ORDER BY sequence DESC, changed_at DESC) nth "
-        f"FROM {name} WHERE table_name = 'public.{table}') WHERE nth = 1 AND status IN ('waiting', 'still bad')"
+        f"FROM {name} WHERE table_name = '{_source(world, table)}') WHERE nth = 1 AND status IN ('waiting', 'still bad')"
     )
     rows = sorted(spark.sql(newest).collect(), key=lambda r: (r["object"] or r["path"], int(r["row_no"])))
     return [
@@ -249,7 +260,7 @@ def latency(world: World, hours: float) -> dict[str, dict]:
 
 def warehouses_of(world: World, refresh: bool) -> list[dict]:
     """Return what each declared warehouse serves."""
-    return warehouses.served(_book(world, "warehouses", {}), refresh=refresh)
+    return warehouses.looks(_book(world, "warehouses", {}), refresh=refresh)
 
 
 def position(metadata) -> dict:
@@ -267,6 +278,10 @@ def is_batch(snapshot) -> bool:
 # --- codes of sentences
 
 CODES = [
+    ("late-file", r"\.(csv|parquet)\S* arrived late: "),
+    ("too-many-bad-rows", r"are more than max_bad_rows="),
+    ("stream-replaced", r"was created again after its position"),
+    ("dms-silent", r"DMS does not answer|no AWS credentials were found"),
     ("stopped", r"^paused|is paused|: paused"),
     ("rolled-back", r"was rolled back to snapshot|newer than its position"),
     ("history-gone", r"history of its position is gone"),

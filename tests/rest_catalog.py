@@ -1,11 +1,14 @@
-"""A small Iceberg REST catalog on loopback that fails on demand: at one request, or at all of them. Tables of format v2."""
+"""A small Iceberg REST catalog on loopback that fails on demand: at one request, or at all of them. Tables of formats v2 and v3."""
 
 import http.server
 import json
+import os
 import re
+import signal
 import socket
 import threading
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 from pyiceberg.catalog.rest import CreateTableRequest
@@ -14,7 +17,8 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table import CommitTableRequest
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
-from pyiceberg.table.update import AssertRefSnapshotId, update_table_metadata
+from pyiceberg.table.update import AssertRefSnapshotId, SetSnapshotRefUpdate, update_table_metadata
+from pyiceberg.typedef import IcebergBaseModel
 
 FAULTS = ("503 before", "503 after", "cut before", "cut after")
 """What a request may meet: an answer that says no, or none; before or after the catalog has done it."""
@@ -23,8 +27,9 @@ FAULTS = ("503 before", "503 after", "cut before", "cut after")
 class RestCatalog:
     """The catalog: its tables, the requests that it got, and the faults that it shall show, by the request's number."""
 
-    def __init__(self, folder: Path):
-        self.folder, self.lock = folder, threading.Lock()
+    def __init__(self, folder: Path | str, write: Callable[[str, str], None] | None = None):
+        """Keep tables below a folder, or below an address to which `write(address, text)` writes metadata files."""
+        self.folder, self.lock, self.write = folder, threading.Lock(), write or _write
         self.spaces: set[str] = set()
         self.tables: dict[tuple[str, str], tuple[str, TableMetadata]] = {}
         self.requests: list[str] = []
@@ -32,6 +37,9 @@ class RestCatalog:
         """Services for which AWS's signatures of the requests were made."""
         self.faults: dict[int, str] = {}
         self.down = False
+        self.choose: Callable[[int, str], str | Callable[[], str]] | None = None
+        """Chooses the fault of a request by its number and text; a function runs before the request is served, and returns the fault."""
+        self._unseen = 0
 
     def __enter__(self):
         self.start(0)
@@ -57,11 +65,31 @@ class RestCatalog:
     def expect(self, **faults: str) -> None:
         """Forget the requests so far; `_3="cut before"` is the fault of the request number 3 from now on."""
         self.requests, self.faults = [], {int(k.lstrip("_")): v for k, v in faults.items()}
+        self.choose = None
 
     def fault(self, request: str) -> str:
+        """Number a request, and return its fault; requests that come while a fault's own function runs have neither."""
         with self.lock:
+            if self._unseen:
+                return ""
             self.requests.append(request)
-            return "cut before" if self.down else self.faults.get(len(self.requests) - 1, "")
+            number = len(self.requests) - 1
+            found = "cut before" if self.down else self.faults.get(number, "")
+            found = found or (self.choose(number, request) if self.choose else "")
+            self._unseen += callable(found)
+        if not callable(found):
+            return found
+        try:
+            return found()
+        finally:
+            self._unseen -= 1
+
+    def roll_back(self, space: str, table: str, snapshot: int) -> None:
+        """Make an older snapshot the current one, as another writer does."""
+        with self.lock:
+            metadata = self.tables[space, table][1]
+            to = SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=snapshot)
+            self.keep((space, table), update_table_metadata(metadata, (to,)))
 
     # --- what it does
 
@@ -97,6 +125,8 @@ class RestCatalog:
         made = new_table_metadata(
             asked.table_schema, spec, asked.write_order or UNSORTED_SORT_ORDER, place, asked.properties
         )
+        if made.format_version >= 3:
+            made = made.model_copy(update={"next_row_id": made.next_row_id or 0})
         return self.keep((space, asked.name), made)
 
     def of_table(self, method: str, key: tuple[str, str], body: dict) -> tuple[int, dict]:
@@ -117,16 +147,29 @@ class RestCatalog:
                         raise CommitFailedException(f"Requirement failed: {requirement.ref} has changed")
                 else:
                     requirement.validate(metadata)
-        except CommitFailedException as e:
+            changed = update_table_metadata(metadata, asked.updates)
+        except (
+            CommitFailedException,
+            ValueError,
+        ) as e:  # a ValueError: row ids of the snapshot were given away meanwhile
             return 409, _error("CommitFailedException", str(e), 409)
-        return self.keep(key, _with_parents(update_table_metadata(metadata, asked.updates), metadata))
+        return self.keep(key, _with_parents(changed, metadata))
 
     def keep(self, key: tuple[str, str], metadata: TableMetadata) -> tuple[int, dict]:
-        file = Path(metadata.location.removeprefix("file:")) / "metadata" / f"{uuid.uuid4()}.metadata.json"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(metadata.model_dump_json(by_alias=True, exclude_none=True))
-        self.tables[key] = str(file), metadata
-        return 200, _loaded(str(file), metadata)
+        file = f"{metadata.location.removeprefix('file:')}/metadata/{uuid.uuid4()}.metadata.json"
+        self.write(file, _json(metadata))
+        self.tables[key] = file, metadata
+        return 200, _loaded(file, metadata)
+
+
+def _write(file: str, text: str) -> None:
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    Path(file).write_text(text)
+
+
+def _json(metadata: TableMetadata) -> str:
+    """Return metadata as JSON; the method of PyIceberg's own class leaves out what format v3 needs."""
+    return IcebergBaseModel.model_dump_json(metadata, by_alias=True, exclude_none=True)
 
 
 def _with_parents(metadata: TableMetadata, before: TableMetadata) -> TableMetadata:
@@ -142,8 +185,13 @@ def _with_parents(metadata: TableMetadata, before: TableMetadata) -> TableMetada
     return metadata.model_copy(update={"snapshots": kept})
 
 
+def kill(fault: str) -> None:
+    """Kill the group of processes that a fault names: `kill 4711 before`, `kill 4711 after`."""
+    os.killpg(int(fault.split()[1]), signal.SIGKILL)
+
+
 def _loaded(place: str, metadata: TableMetadata) -> dict:
-    return {"metadata-location": place, "metadata": json.loads(metadata.model_dump_json(by_alias=True, exclude_none=True)), "config": {}}  # fmt: skip
+    return {"metadata-location": place, "metadata": json.loads(_json(metadata)), "config": {}}
 
 
 def _error(kind: str, message: str, code: int) -> dict:
@@ -173,6 +221,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     do_GET = do_POST = do_HEAD = do_DELETE = answer  # noqa: N815
 
     def fail(self, fault: str) -> None:
+        if fault.startswith("kill"):
+            kill(fault)
         if fault.startswith("503"):
             self.send(503, _error("ServiceUnavailable", "not now", 503))
         else:

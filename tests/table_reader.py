@@ -12,6 +12,7 @@ from urllib.parse import quote
 import duckdb
 import pyarrow as pa
 import pyarrow.fs as fs
+from fsspec.implementations.arrow import ArrowFSWrapper
 from pyiceberg.table import StaticTable
 from pyiceberg.table.metadata import TableMetadata
 
@@ -29,6 +30,14 @@ def metadata_file(lake: dict[str, str], name: str) -> str:
         ).fetchone()
     assert found, f"the catalog has no table {name}"
     return found[0]
+
+
+def exists(lake: dict[str, str], name: str) -> bool:
+    """Return whether a catalog has a table."""
+    try:
+        return bool(metadata_file(lake, name))
+    except (AssertionError, OSError):
+        return False
 
 
 def table(lake: dict[str, str], name: str) -> StaticTable:
@@ -71,8 +80,15 @@ def leftovers(lake: dict[str, str], name: str) -> list[str]:
     return sorted([*(f"branch {b}" for b in branches), *(f"file {f}" for f in files - named)])
 
 
+_named: dict[str, list[str]] = {}
+"""The files that a manifest names, by its own path: manifests are never written again."""
+
+
 def _paths(manifest, io) -> list[str]:
-    return [entry.data_file.file_path for entry in manifest.fetch_manifest_entry(io, discard_deleted=False)]
+    at = manifest.manifest_path
+    if at not in _named:
+        _named[at] = [e.data_file.file_path for e in manifest.fetch_manifest_entry(io, discard_deleted=False)]
+    return _named[at]
 
 
 def _files(lake: dict[str, str], location: str) -> list[str]:
@@ -109,14 +125,16 @@ def _duckdb(lake: dict[str, str], name: str, columns: str) -> list[tuple]:
         db.execute("SET enable_external_file_cache = false; SET TimeZone = 'UTC'")
         file = metadata_file(lake, name)
         if file.startswith("s3://"):
-            return _as_pyiceberg_reads(lake, name, columns)
+            db.register_filesystem(_Store(_s3(lake)))  # stands in for its extension httpfs, which is no package
         return tuples(db.execute(f"SELECT {columns} FROM iceberg_scan('{_path(file)}')").to_arrow_table())
 
 
-def _as_pyiceberg_reads(lake: dict[str, str], name: str, columns: str) -> list[tuple]:
-    """Stand in for DuckDB on S3, for which its extension httpfs is no package."""
-    assert columns == "*", "row ids are read from local files"
-    return tuples(table(lake, name).scan().to_arrow())
+class _Store(ArrowFSWrapper):
+    """Addresses of S3, for DuckDB."""
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return path.removeprefix("s3://")
 
 
 def tuples(found: pa.Table) -> list[tuple]:

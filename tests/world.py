@@ -14,8 +14,9 @@ import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import table_reader
 import yaml
+
+import table_reader
 from dms_writer import Folder, Messages, columns_of
 
 HERE = Path(__file__).parent
@@ -135,6 +136,13 @@ class World:
         """Apply what is pending, and insist that it went well."""
         return self._insist(self.merge(**settings))
 
+    def through(self) -> dict[str, Result]:
+        """Set up, load and merge; return the last result of each table, or the first that failed."""
+        found: dict[str, Result] = {}
+        for verb in (self.setup, self.load, self.merge):
+            found |= {t: r for t, r in verb().items() if t not in found or not found[t].failed}
+        return found
+
     def _insist(self, results: dict[str, Result]) -> World:
         troubles = [f"{r.table}: {r.status} {r.code}: {r.note}" for r in results.values() if not r.went_well]
         assert not troubles, "\n".join(troubles)
@@ -179,6 +187,10 @@ class World:
         """Return what settings, rules and files contradict or lose: `subject`, `says`, `cure`."""
         return house().lint(self)
 
+    def findings(self) -> str:
+        """Return all that `lint` says, as one text."""
+        return "\n".join(f"{f['subject']} {f['says']} {f['cure']}" for f in self.lint())
+
     def check(self, **limits) -> list[str]:
         """Return the lines of the breached limits."""
         return house().check(self, limits)
@@ -213,6 +225,10 @@ class World:
     def rows(self, table: str) -> list[tuple]:
         """Return a table's rows as PyIceberg reads them, after DuckDB has read the same."""
         return table_reader.rows(self.lake, f"{self.space}.{table}")
+
+    def exists(self, table: str) -> bool:
+        """Return whether the lake has a table."""
+        return table_reader.exists(self.lake, f"{self.space}.{table}")
 
     def row_ids(self, table: str) -> dict[tuple, int]:
         """Return the row id of each key (format v3), as DuckDB reads it."""
@@ -291,7 +307,8 @@ class Process:
         world.write()
         house().prepare(world)
         order = [sys.executable, str(HERE / "world.py"), str(world.root), verb, json.dumps(settings)]
-        self.child = subprocess.Popen(order, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)  # fmt: skip
+        found = {**os.environ, "PYTHONPATH": os.pathsep.join((str(HERE.parent / "lib"), str(HERE)))}
+        self.child = subprocess.Popen(order, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env=found)  # fmt: skip
 
     @property
     def pid(self) -> int:

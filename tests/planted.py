@@ -1,0 +1,140 @@
+"""Plant one fault of each kind in a copy of the library, run the tests that should see it, and print which went red.
+
+python tests/planted.py [WORD ...]    only the faults whose kind holds one of the words
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+COPIED = ("lib", "tests", "params", "notebooks")
+
+
+Edit = tuple[str, str, str]
+"""A file of the library, a text in it, and what it is replaced by."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault: its kind, the files of tests that should see it, and the edits that plant it."""
+
+    kind: str
+    tests: str
+    edits: tuple[Edit, ...]
+
+
+def fault(kind: str, tests: str, *edits: Edit) -> Fault:
+    """Return a fault of a kind."""
+    return Fault(kind, tests, edits)
+
+
+SAME_POSITION = (
+    "lake/commit.py",
+    "        raise _position_moved(name)\n\n\ndef _position_moved",
+    "        pass\n\n\ndef _position_moved",
+)
+MOVED = ("lake/commit.py", "if now.stored != base.stored:", "if False:")
+BEGIN = ("lake/jvm.py", "now.currentSnapshot().snapshotId() != base or now.properties().get(POSITION) != table.properties().get(POSITION)",
+         "now.currentSnapshot().snapshotId() != base")  # fmt: skip
+FAULTS = [
+    fault("the compare-and-set is skipped: a second writer commits from an old position", "test_faults.py", SAME_POSITION, MOVED, BEGIN),
+    fault("a batch does not move the position", "test_history.py",
+          ("dms/position.py", "batch=batch, last=last, last_etag=etag, recent=recent", "batch=batch, last=position.last, last_etag=position.last_etag, recent=position.recent")),
+    fault("two files of a batch are swapped", "test_history.py",
+          ("dms/pending_changes.py", "sorted(pending, key=lambda entry: entry[0])]", "sorted(pending, key=lambda entry: entry[0], reverse=True)]")),
+    fault("the deletes of one data file are lost", "test_history.py",
+          ("lake/row_delta.py", "        old = stored.positions\n", "        old = dict([*stored.positions.items()][1:])\n")),
+    fault("the last file is applied twice", "test_history.py",
+          ("dms/pending_changes.py", "        if place > reached:\n", "        if place >= reached:\n")),
+    fault("a late file is ignored", "test_attacks_history.py", ("dms/pending_changes.py", "            found.late.append(o)\n", "            pass\n")),
+    fault("a decimal is rounded", "test_values.py",
+          ("core/types.py", "value.adjusted() > 40 or value != (cut := _cut(value, scale))", "value.adjusted() > 40 or (cut := _cut(value, scale)) is None")),
+    fault("an empty text becomes null", "test_history.py",
+          ("core/field_meaning.py", 'words = [word for word in ("", rules.null) if word or not has_empty]', 'words = ["", rules.null]')),
+    fault("a changed key leaves its old row", "test_history.py", ("core/key_changes.py", "    if not moved.any():\n", "    if True:\n")),
+    fault("the commit time decides the order", "test_history.py",
+          ("core/latest_per_key.py", 'order = np.argsort(codes, kind="stable")', 'order = np.lexsort((steps["commit_ts"].to_numpy(), codes))')),
+    fault("a value that was not logged becomes null", "test_history.py", ("core/field_meaning.py", "    if rules.not_carried is None:\n", "    if True:\n")),
+    fault("the first change of a key wins over its last", "test_history.py",
+          ("core/latest_per_key.py", "np.append(False, is_same), ~np.append(is_same, False)", "np.append(False, is_same), ~np.append(False, is_same)")),
+    fault("rows of the quarantine are not committed with their batch", "test_history.py",
+          ("flows/quarantine.py", "        if found is not None:\n            quarantine_table.stage(", "        if found is None:\n            quarantine_table.stage(")),
+    fault("a rollback is not seen", "test_history.py", ("lake/rollback.py", 'if snapshot.sequenceNumber() < stamp["sequence"]:', "if False:")),
+    fault("a batch is written again after a rollback", "test_faults.py",
+          ("lake/commit.py", "now = read_table_state(spark, name)", "now = read_table_state(spark, name, checked=False)"),
+          ("lake/row_delta.py", "                read_table_state(self.spark, name)\n", "                pass\n")),
+    fault("the index is kept over a rollback or a foreign commit", "test_history.py",
+          ("lake/index_sync.py", "if self.snapshot == now.snapshotId():", "if self.snapshot is not None:")),
+    fault("row ids are given anew", "test_history.py", ("lake/row_ids.py", "mask=row_ids < 0)", "mask=row_ids < 10**9)")),
+    fault("deletes that came during a compaction are lost", "test_faults.py", ("lake/carried_deletes.py", "        if later:  #", "        if not later:  #")),
+    fault("a batch of unknown outcome is written again", "test_faults.py",
+          ("lake/commit.py", "if snapshot.summary().get(BATCH) == batch:", "if False:"), SAME_POSITION, MOVED),
+    fault("a reload adds to the rows that are there", "test_history.py",
+          ("flows/full_load.py", 'replace=self.action != "load"', "replace=False"), ("flows/full_load.py", "if spec.key and (twice", "if False and (twice")),
+    fault("a failed table stops the others", "test_known_kinds.py",
+          ("flows/workbook.py", 'result = TableResult(spec.source, "failed", str(e), decision=e.decision)', "raise")),
+    fault("the load does not wait for DMS", "test_guarantees.py", ("flows/full_load.py", "    if not gate:\n        return \"\"\n", "    return \"\"\n")),
+    fault("a secret is shown", "test_guarantees.py", ("errors.py", "_hidden.sub(HIDDEN, text) if _hidden else text", "text")),
+]  # fmt: skip
+
+
+def planted(fault: Fault, folder: Path) -> Path:
+    """Copy the project to a folder, and plant a fault in it."""
+    for name in COPIED:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for name, sound, broken in fault.edits:
+        file = folder / "lib" / "frazil" / name
+        text = file.read_text()
+        if text.count(sound) != 1:
+            raise SystemExit(f"{fault.kind}: {name} holds the text {text.count(sound)} times")
+        file.write_text(text.replace(sound, broken))
+    return folder
+
+
+def red_tests(fault: Fault, folder: Path) -> list[str]:
+    """Return the first tests that fail."""
+    tests = [f"tests/{name}" for name in fault.tests.split()]
+    order = [
+        sys.executable,
+        "-m",
+        "pytest",
+        *tests,
+        "-m",
+        "not slow and not torture",
+        "-x",
+        "-q",
+        "--no-header",
+        "-p",
+        "no:cacheprovider",
+    ]
+    done = subprocess.run(order, cwd=folder, capture_output=True, text=True)
+    return re.findall(r"^(?:FAILED|ERROR) (?:tests/)?(\S+)", done.stdout, re.MULTILINE)
+
+
+def main(words: list[str]) -> int:
+    """Plant the faults one after the other; return 1 if one was not seen."""
+    unseen = []
+    for fault in (f for f in FAULTS if not words or any(w in f.kind for w in words)):
+        began = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            red = red_tests(fault, planted(fault, Path(folder)))
+        unseen += [] if red else [fault.kind]
+        print(
+            f"{'seen' if red else 'NOT SEEN':8} {time.monotonic() - began:5.0f} s  {fault.kind}: {', '.join(red)}",
+            flush=True,
+        )
+    print(f"{len(unseen)} of the planted faults were not seen" if unseen else "every planted fault was seen")
+    return bool(unseen)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,421 @@
+"""Faults at every request to catalog and storage: after the next run each batch is one snapshot, and the rows are right."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from dms_writer import D, I, U, file_name
+from faulty_s3 import FaultyS3, lake_options, variables
+from rest_catalog import FAULTS, RestCatalog
+from world import Process, Result, World, house
+
+pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
+
+FOREIGN, ROLLED, GONE = "another commit first", "rolled back first", "gone until the next run"
+SEED, SHARE, PATIENCE_S = 17, 10, 600
+WELL = {"loaded", "merged", "unchanged", "exists", "maintained"}
+RETRIES = {"rest.client.max-retries": "1", "s3.retry.num-retries": "1", "s3.retry.min-wait-ms": "10", "s3.retry.max-wait-ms": "20"}  # fmt: skip
+"""The clients' own repeats: few and soon, so that a fault that is shown twice reaches the library."""
+Case = tuple[int, str, str]
+"""The number of a request, the only text that counts (or none), and the kind of fault."""
+
+
+class Fault:
+    """A fault of the request number `at` of a run; with `of`, of the request number `at` among those of this text.
+
+    `act` is what others do just before the request is served.
+    """
+
+    def __init__(self, kind: str, at: int, of: str = "", act: Callable[[], None] | None = None):
+        self.kind, self.at, self.of, self.act = kind, at, of, act
+        self.twice = kind in FAULTS and (at + len(kind)) % 2 == 0
+        """Whether the client's own repeat of the request meets it, too."""
+        self.request, self.number, self.seen, self.shown = "", -1, 0, 0
+
+    def __call__(self, number: int, request: str) -> str | Callable[[], str]:
+        """Return what the catalog or the store shall do about a request."""
+        if not self.request:
+            self.seen += not self.of or request == self.of
+            if self.seen <= self.at or (self.of and request != self.of):
+                return ""
+            self.request, self.number = request, number
+        if self.kind == GONE:
+            return "cut before" if request.startswith("S3 ") == self.request.startswith("S3 ") else ""
+        if request != self.request or self.shown > self.twice:
+            return ""
+        self.shown += 1
+        return self._acted if self.act else self.kind
+
+    def _acted(self) -> str:
+        self.act()
+        return ""
+
+    def __str__(self) -> str:
+        return f"{self.kind}{' twice' * self.twice} at request {self.number}: {self.request or 'no such request'}"
+
+    def may_leave(self, file: str, commits: str) -> bool:
+        """Return whether a run cannot know that a file is of no use: its commit or its upload had no answer."""
+        if self.request.startswith("S3 "):
+            return self.kind == GONE or file.endswith(self.request.split("/", 1)[-1])
+        return self.kind == GONE or (self.kind in FAULTS and self.request == commits)
+
+
+@dataclass
+class Table:
+    """What a table shall hold, the number of its change files, and the files that earlier faults left in it."""
+
+    rows: dict[int, str] = field(default_factory=lambda: {1: "a", 2: "b"})
+    files: int = 0
+    left: set[str] = field(default_factory=set)
+
+
+class Trial:
+    """A world whose lake and source are on the stage, what its tables shall hold, and what was found wrong, by kind."""
+
+    def __init__(self, stage: Stage, world: World):
+        self.stage, self.world = stage, world
+        self.tables = {t: Table() for t in world.specs}
+        self.usual: list[str] = []
+        self.wrong: dict[str, list[str]] = {"rows": [], "left": []}
+        self.cases = self.met = 0
+
+    # --- what is done
+
+    def run(self, verb: str, *tables: str, fault: Fault | None = None) -> dict[str, Result]:
+        """Do a verb to some tables under a fault."""
+        self.stage.open(self.world, fault)
+        try:
+            return getattr(self.world, verb)(**({"tables": [*tables]} if tables else {}))
+        finally:
+            self.usual = self.stage.requests()
+
+    def went_well(self, verb: str, *tables: str) -> None:
+        """Do a verb without a fault, and insist that it went well."""
+        troubles = [r for r in self.run(verb, *tables).values() if r.status not in WELL]
+        assert not troubles, troubles
+
+    def change(self, *tables: str) -> None:
+        """Write the next change file of some tables."""
+        for table in tables:
+            t = self.tables[table]
+            n, t.files = t.files, t.files + 1
+            self.world.source.changes(table, U(1, f"v{n}"), I(100 + n, f"new {n}"), D(99 + n), name=file_name(n))
+            t.rows |= {1: f"v{n}", 100 + n: f"new {n}"}
+            t.rows.pop(99 + n, None)
+
+    def prepare(self, *tables: str, batches: int = 3) -> None:
+        """Load some tables, and apply batches."""
+        self.went_well("load", *tables)
+        for _ in range(batches):
+            self.change(*tables)
+            self.went_well("merge", *tables)
+
+    @contextmanager
+    def process(self, verb: str, table: str, choose: Callable[[Process], Fault]) -> Iterator[Process]:
+        """Do a verb in another process, under the fault that `choose` chooses; no part of the process stays."""
+        self.stage.open(self.world)
+        process = self.world.process(verb, tables=[table])
+        self.stage.catalog.choose = choose(process)
+        try:
+            yield process
+        finally:
+            self.stage.requests()
+            if process.child.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+    # --- faults
+
+    def commits(self, table: str) -> str:
+        """Return the text of the requests that commit to a table."""
+        return f"POST namespaces/{self.world.space}/tables/{table}"
+
+    def fault(self, table: str, case: Case) -> Fault:
+        """Return the fault of a case."""
+        at, of, kind = case
+        return Fault(kind, at, of, self.another_commit(table) if kind == FOREIGN else None)
+
+    def another_commit(self, table: str) -> Callable[[], None]:
+        """Return what another writer does: every second time it inserts a row, else it rewrites all files."""
+        name, session, key = self.world.name(table), self.world.session, 1000 + self.cases
+        rows, short = self.tables[table].rows, name.split(".", 1)[1]
+
+        def insert() -> None:
+            session.sql(f"INSERT INTO {name} VALUES ({key}, 'foreign')")
+            rows[key] = "foreign"
+
+        def rewrite() -> None:
+            session.sql(f"CALL faulty.system.rewrite_data_files(table => '{short}', options => map('rewrite-all', 'true'))")  # fmt: skip
+
+        return insert if key % 2 else rewrite
+
+    def case(self, verb: str, table: str, fault: Fault) -> None:
+        """Do a verb under a fault, then again without one, and note what is wrong."""
+        w, new = self.world, verb != "maintain"
+        before = w.batches(table)
+        said = self.run(verb, table, fault=fault)[table]
+        wrong = [] if said.status not in WELL or w.batches(table) == before + new else ["it says so, but there is no batch"]  # fmt: skip
+        self.cases, self.met = self.cases + 1, self.met + bool(fault.request)
+        if self.cases % 5 == 0:
+            w.new_process()
+        after = self.run(verb, table)[table]
+        wrong += [f"the next run: {after.status} {after.code} {after.note}"] if after.status not in WELL else []
+        wrong += [f"{w.batches(table) - before} batches instead of {new:d}"] if w.batches(table) != before + new else []
+        told = f"{verb} of {table}, {fault} ({said.status} {said.code})"
+        self.wrong["rows"] += [f"{told}: {x}" for x in wrong + self.differences(table)]
+        self.wrong["left"] += [f"{told}: {x}" for x in self.new_left(table, fault)]
+
+    # --- what is seen
+
+    def differences(self, table: str) -> list[str]:
+        """Return what of rows and position differs from what they shall be, and which branches stay."""
+        t, w = self.tables[table], self.world
+        found, wanted = w.rows(table), list(t.rows.items())
+        last, named = w.position(table)["last"], file_name(t.files - 1) if t.files else ""
+        return [
+            *(f"row {r} too many" for r in found if found.count(r) > wanted.count(r)),
+            *(f"row {r} missing" for r in wanted if r not in found),
+            *([f"the position is '{last}', not '{named}'"] if last != named else []),
+            *(f"{x} stays" for x in w.leftovers(table) if x.startswith("branch ")),
+        ]
+
+    def new_left(self, table: str, fault: Fault) -> list[str]:
+        """Return the files that a run left although it could know that nobody needs them."""
+        t = self.tables[table]
+        left = {x for x in self.world.leftovers(table) if x.startswith("file ")} - t.left
+        t.left |= left
+        return sorted(x for x in left if not fault.may_leave(x, self.commits(table)))
+
+
+class Stage:
+    """A catalog and a store in this process, with one numbering of their requests."""
+
+    def __init__(self, catalog: RestCatalog, s3: FaultyS3, root: Path):
+        self.catalog, self.s3, self.root = catalog, s3, root
+        for bucket in ("lake", "dms"):
+            s3.bucket(bucket)
+
+    def trial(self, space: str, version: int, tables: list[str]) -> Trial:
+        """Make a world with empty tables, for each of which a load of two rows lies there."""
+        lake = lake_options(self.catalog.uri, "s3://lake/tables", self.s3.url) | RETRIES
+        world = World(self.root / space, space, lake, catalog="faulty", source=f"s3://dms/{space}", format_version=version)  # fmt: skip
+        for table in tables:
+            world.table(table).source.load(table, (1, "a"), (2, "b"))
+        trial = Trial(self, world)
+        assert {r.status for r in trial.run("setup").values()} == {"created"}
+        return trial
+
+    def open(self, world: World, fault: Fault | None = None) -> None:
+        """Bring the source's new files to the store, and count requests from here on, with a fault."""
+        self.s3.mirror(world.root / "source", world.settings["source"])
+        self.catalog.expect()
+        self.catalog.choose = fault
+
+    def requests(self) -> list[str]:
+        """Return the requests since then; there are no faults from here on."""
+        found = list(self.catalog.requests)
+        self.catalog.expect()
+        return found
+
+
+@pytest.fixture(scope="module")
+def stage(spark, tmp_path_factory):
+    catalog = RestCatalog("s3://lake/tables")
+    with pytest.MonkeyPatch.context() as patch, FaultyS3(catalog.fault) as s3, catalog:
+        catalog.write = s3.put
+        for name, value in variables(s3.url).items():
+            patch.setenv(name, value)
+        yield Stage(catalog, s3, tmp_path_factory.mktemp("faults"))
+    house().forget()
+
+
+def sample(requests: list[str], commit: str, whole: bool, most: int) -> list[Case]:
+    """Return cases of requests and faults: all of them; or some of each commit, and a seeded tenth of the others.
+
+    That tenth is at most `most` cases. Two more refuse everything from a request on.
+    """
+    kinds, chosen = (*FAULTS, FOREIGN), random.Random(SEED)
+    commits = [[(n, commit, k) for k in kinds] for n in range(requests.count(commit))]
+    others = [(n, "", k) for n, r in enumerate(requests) if r != commit for k in kinds]
+    gone = [(n, "", GONE) for n in range(len(requests))]
+    if whole:
+        return [*sum(commits, []), *others, *gone]
+    some = [c for of_one in commits for c in chosen.sample(of_one, 5 if len(commits) == 1 else 2)]
+    return [*some, *chosen.sample(others, min(most, len(others) // SHARE)), *chosen.sample(gone, 2)]
+
+
+def in_both_formats(function):
+    """Give a fixture the format, and whether all faults are tried or a sample."""
+    long = [pytest.param((v, True), id=f"v{v}-all", marks=pytest.mark.torture) for v in (3, 2)]
+    return pytest.fixture(scope="module", params=[pytest.param((3, False), id="v3"), *long])(function)
+
+
+# --- a fault at a request
+
+
+@in_both_formats
+def applied(stage, request):
+    """Batches and compactions of one table, each under a fault."""
+    version, whole = request.param
+    trial = stage.trial(f"b{version}{whole:d}", version, ["t"])
+    trial.prepare("t")
+    merges = sample(trial.usual, trial.commits("t"), whole, 8)
+    trial.went_well("maintain", "t")
+    trial.change("t")
+    trial.went_well("merge", "t")
+    trial.went_well("maintain", "t")
+    compactions = sample(trial.usual, trial.commits("t"), whole, 2)
+    while merges or compactions:
+        for _ in range(2):
+            trial.change("t")
+            trial.case("merge", "t", trial.fault("t", merges.pop(0) if merges else (0, "none", FAULTS[0])))
+        if compactions:
+            trial.case("maintain", "t", trial.fault("t", compactions.pop(0)))
+    return trial
+
+
+@in_both_formats
+def loaded(stage, request):
+    """Loads of many tables, each under a fault."""
+    version, whole = request.param
+    first = stage.trial(f"m{version}{whole:d}", version, ["t", "u"])
+    first.went_well("load", "t")
+    first.went_well("load", "u")
+    cases = sample(first.usual, first.commits("u"), whole, 4)
+    trial = stage.trial(f"l{version}{whole:d}", version, [f"t{n}" for n in range(len(cases))])
+    for n, (at, of, kind) in enumerate(cases):
+        trial.case("load", f"t{n}", trial.fault(f"t{n}", (at, of and trial.commits(f"t{n}"), kind)))
+    return trial
+
+
+def nothing_wrong(trial: Trial, kind: str) -> None:
+    """Fail with all that was found wrong of a kind."""
+    assert trial.met > trial.cases * 0.8, f"only {trial.met} of {trial.cases} faults were met"
+    assert not trial.wrong[kind], "\n".join(trial.wrong[kind])
+
+
+def test_after_a_fault_of_a_batch_or_a_compaction_the_next_run_makes_all_right(applied):
+    nothing_wrong(applied, "rows")
+
+
+def test_a_batch_or_a_compaction_that_certainly_failed_leaves_no_file(applied):
+    nothing_wrong(applied, "left")
+
+
+def test_after_a_fault_of_a_load_the_next_run_makes_all_right(loaded):
+    nothing_wrong(loaded, "rows")
+
+
+def test_a_load_that_certainly_failed_leaves_no_file(loaded):
+    nothing_wrong(loaded, "left")
+
+
+# --- main is rolled back, and two at once
+
+ROLLBACKS = [(verb, back) for verb in ("merge", "maintain") for back in (1, 2)]
+PAIRS = [("merge", "maintain"), ("maintain", "merge")]
+
+
+@pytest.fixture(scope="module", params=[3, pytest.param(2, marks=pytest.mark.torture)], ids=["v3", "v2"])
+def steady(stage, request):
+    """Tables with a load, three batches, and a change file that is not applied."""
+    tables = [*(f"back_{verb}_{n}" for verb, n in ROLLBACKS), *(f"{a}_{b}" for a, b in PAIRS), "two"]
+    trial = stage.trial(f"steady{request.param}", request.param, tables)
+    trial.prepare(*tables)
+    trial.change(*tables)
+    return trial
+
+
+@pytest.mark.parametrize(("verb", "back"), ROLLBACKS)
+def test_nothing_is_applied_to_a_state_that_was_rolled_back(steady, verb, back):
+    w, table = steady.world, f"back_{verb}_{back}"
+    to, before = w.history(table)[back].snapshot_id, w.batches(table)
+    fault = Fault(ROLLED, 0, steady.commits(table), lambda: steady.stage.catalog.roll_back(w.space, table, to))
+    said = steady.run(verb, table, fault=fault)[table]
+    assert fault.request, f"{verb} committed nothing"
+    assert w.batches(table) == before - back, f"{fault}: {said}"
+    if said.code != "rolled-back":
+        said = steady.run("merge", table)[table]
+    assert (said.failed, said.code) == (True, "rolled-back"), f"{fault}: {said}"
+    w.cure(said)
+    steady.went_well("merge", table)
+    assert steady.differences(table) == []
+    assert before - back < w.batches(table) <= before + 1
+
+
+def test_of_two_processes_one_applies_the_batch_and_the_other_skips_it(steady):
+    held, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        assert go.wait(PATIENCE_S)
+
+    batches = steady.world.batches("two")
+    with steady.process("merge", "two", lambda _: Fault(FOREIGN, 0, steady.commits("two"), hold)) as process:
+        assert held.wait(PATIENCE_S), "the process does not commit"
+        mine = steady.world.merge(tables=["two"])["two"]
+        go.set()
+        other = process.results(PATIENCE_S)["two"]
+    assert mine.status == "merged"
+    assert (other.status, other.code) in (("skipped", "position-moved"), ("unchanged", ""))
+    assert steady.differences("two") == []
+    assert steady.world.batches("two") == batches + 1
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+def test_a_batch_and_a_compaction_at_once_both_come_out_right(steady, first, second):
+    table, said = f"{first}_{second}", []
+    batches = steady.world.batches(table)
+    during = Fault(FOREIGN, 0, steady.commits(table), lambda: said.extend(getattr(steady.world, second)(tables=[table]).values()))  # fmt: skip
+    said += steady.run(first, table, fault=during).values()
+    assert len(said) == 2, f"{first} committed nothing"
+    assert [r for r in said if r.status not in WELL] == []
+    assert steady.differences(table) == []
+    assert steady.world.batches(table) == batches + 1
+    assert steady.run("merge", table)[table].status == "unchanged"
+
+
+# --- a process is killed
+
+KILLS = [("merge", "before"), ("merge", "after"), ("load", "after"), ("maintain", "before")]
+EVERYWHERE = [(verb, when, at) for verb in ("merge", "load", "maintain") for at, when in zip(range(0, 180, 12), ["before", "after"] * 8, strict=False)]  # fmt: skip
+"""Requests of any kind, some of which come before the first commit, and some after it."""
+
+
+@pytest.mark.parametrize(("verb", "when"), KILLS)
+def test_what_a_killed_process_did_counts_once(stage, verb, when):
+    fault = killed(stage, 3, verb, (0, "commits", when))
+    assert fault.request, "the process committed nothing"
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("version", [3, 2])
+@pytest.mark.parametrize(("verb", "when", "at"), EVERYWHERE)
+def test_what_a_process_did_that_was_killed_anywhere_counts_once(stage, version, verb, when, at):
+    killed(stage, version, verb, (at, "", when))
+
+
+def killed(stage: Stage, version: int, verb: str, case: Case) -> Fault:
+    """Let a process be killed that does a verb to a table of its own; insist that the next run makes all right."""
+    at, of, when = case
+    trial = stage.trial(f"killed_{verb}_{when}_{at}_{of}{version}", version, ["t"])
+    if verb != "load":
+        trial.prepare("t", batches=2 if verb == "maintain" else 0)
+    if verb == "merge":
+        trial.change("t")
+    batches = trial.world.batches("t")
+    with trial.process(verb, "t", lambda p: Fault(f"kill {p.pid} {when}", at, of and trial.commits("t"))) as process:
+        fault = trial.stage.catalog.choose
+        results = process.results(PATIENCE_S)
+    assert (process.child.returncode, results) == (-signal.SIGKILL, {}) or not fault.request, f"{fault}: {results}"
+    trial.went_well(verb, "t")
+    assert trial.differences("t") == [], str(fault)
+    assert trial.world.batches("t") == batches + (verb != "maintain"), str(fault)
+    return fault

@@ -1,0 +1,69 @@
+"""The rules of the acceptance suite: it sees only the doors, and its lists name what there is."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytestmark = pytest.mark.acceptance
+
+HERE = Path(__file__).parent
+ADAPTERS = {"present_library.py"}
+"""The only files that may know a library."""
+LIBRARY = ("frazil", "frazil_demo", "helpers", "stream_world", "lake_reader")
+"""The library, its demo, and helpers of older tests that open the library themselves."""
+MOST_LINES = 6_000
+
+
+@cache
+def imports(file: Path) -> set[str]:
+    """Return the first words of all modules that a file imports, wherever it does."""
+    tree = ast.parse(file.read_text())
+    names = [a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names]
+    names += [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    return {name.split(".")[0] for name in names}
+
+
+def suite() -> list[Path]:
+    """Return the files of the suite: tests that carry its mark, and the modules beside them that they import."""
+    found = [f for f in sorted(HERE.glob("test_*.py")) if re.search(r"pytest\.mark\.acceptance", f.read_text())]
+    for file in found:
+        beside = (HERE / f"{name}.py" for name in sorted(imports(file)))
+        found += [f for f in beside if f.exists() and f not in found and f.name not in ADAPTERS]
+    return found
+
+
+@pytest.mark.parametrize("file", suite(), ids=lambda f: f.name)
+def test_a_file_of_the_suite_knows_no_library(file):
+    assert not imports(file) & {*LIBRARY, *(Path(a).stem for a in ADAPTERS)}
+    assert "frazil." not in re.sub(r"`[^`]*`|#.*", "", file.read_text()), (
+        "the name of a property or a module of the library"
+    )
+
+
+def test_every_expected_failure_is_a_test_that_there_is():
+    for house, entries in yaml.safe_load((HERE / "known_failures.yml").read_text()).items():
+        for entry in entries or []:
+            file, name = entry["test"].split("::")
+            assert f"def {name.split('[')[0]}(" in (HERE / file).read_text(), f"{house}: no test {entry['test']}"
+            assert entry["kind"] and re.compile(entry["shows"])
+
+
+def test_every_change_on_purpose_is_met_by_a_test():
+    listed = set(re.findall(r"^\| `([\w-]+)` \|", (HERE / "changed.md").read_text(), re.MULTILINE))
+    asked = {name for f in suite() for name in re.findall(r"""changed\(\s*["']([\w-]+)["']""", f.read_text())}
+    assert listed == asked
+
+
+def test_the_suite_stays_small():
+    files = [
+        *suite(),
+        *(HERE / a for a in ADAPTERS),
+        HERE / "planted.py",
+        HERE / "known_failures.yml",
+        HERE / "changed.md",
+    ]
+    assert sum(len(f.read_text().splitlines()) for f in files) <= MOST_LINES
