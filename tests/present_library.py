@@ -131,7 +131,9 @@ def session(world: World):
 def do(world: World, verb: str, settings: dict) -> list[Result]:
     """Do what a verb says; an error of the whole environment is a result of each table."""
     notebook, flow = VERBS[verb]
-    given = {**settings, "tables": [_source(world, t) for t in settings["tables"]]} if "tables" in settings else settings
+    given = (
+        {**settings, "tables": [_source(world, t) for t in settings["tables"]]} if "tables" in settings else settings
+    )
     if verb == "maintain":
         given = {**EAGER, **given}
     try:
@@ -160,7 +162,9 @@ def decide(world: World, table: str, **decision) -> Result:
         return _result(quarantine_replay.run(book)[0])
     if kind == "adopt":
         try:
-            return Result(table, "adopted", note=adopt.adopt(_book(world, "cdc_merge", {}), _source(world, table), value))
+            return Result(
+                table, "adopted", note=adopt.adopt(_book(world, "cdc_merge", {}), _source(world, table), value)
+            )
         except FrazilError as e:
             return Result(table, "failed", code_of(str(e)), str(e))
     there = jvm.load_table(session(world), world.name(table))

@@ -28,9 +28,6 @@ def stopped(result, *codes: str) -> bool:
     return result.status == "failed" and result.code in codes
 
 
-# --- rollbacks
-
-
 def test_a_rollback_in_the_middle_of_a_run_stops_its_table_there(open_world):  # A1
     w = open_world().table("t")
     w.source.load("t", (1, "a"), (2, "b"))
@@ -111,12 +108,9 @@ def test_a_rollback_over_a_change_of_columns_ends_with_all_values_or_names_the_c
         assert named or w.rows(table) == wanted[table], (table, again[table], w.rows(table))
 
 
-# --- what others commit and expire
-
-
-def test_commits_of_others_stop_nothing_and_a_gap_in_the_history_stops_its_table(open_world):  # A3
+def test_commits_of_others_stop_nothing_and_a_gap_that_may_hide_a_rollback_stops_its_table(open_world):  # A3
     w = open_world()
-    for table in ("commits", "rolled", "gap", "made_anew"):
+    for table in ("commits", "gap", "rolled"):
         w.table(table).source.load(table, (1, "a"), (2, "b"), (3, "c"))
     w.loaded()
     loaded = here(w, "rolled")
@@ -124,10 +118,8 @@ def test_commits_of_others_stop_nothing_and_a_gap_in_the_history_stops_its_table
         w.source.changes(table, U(1, "x"), I(4, "d"))
     w.merged()
     roll_back(w, loaded, "rolled")
-    w.sql("CREATE OR REPLACE TABLE {t} USING iceberg AS SELECT * FROM {t}", "made_anew")
-    for table in ("commits", "gap"):
+    for table in w.specs:
         w.sql("DELETE FROM {t} WHERE id = 4", table)
-    for table in ("commits", "gap", "rolled"):
         w.sql("INSERT INTO {t} VALUES (8, 'theirs')", table)
     for table in ("gap", "rolled"):
         w.sql("INSERT INTO {t} VALUES (9, 'theirs')", table)
@@ -135,21 +127,29 @@ def test_commits_of_others_stop_nothing_and_a_gap_in_the_history_stops_its_table
     w.maintain(tables=["commits"])
     for table in w.specs:
         w.source.changes(table, U(2, "y"), name=FILE2)
-    then = {t: w.rows(t) for t in w.specs}
+    then = w.rows("rolled")
     for _ in range(2):
         done = w.merge()
-        for table in ("rolled", "made_anew"):
-            assert stopped(done[table], "history-gone", "rolled-back") and done[table].decision, done[table]
-            assert w.rows(table) == then[table]
-    gap = done["gap"]
-    assert gap.failed == w.changed("gap_that_lost_nothing", old=False, new=True), gap
+        assert stopped(done["rolled"], "history-gone") and done["rolled"].decision and w.rows("rolled") == then
+    assert done["gap"].failed == w.changed("gap_that_lost_nothing", old=False, new=True), done["gap"]
     assert w.rows("commits") == [(1, "x"), (2, "y"), (3, "c"), (8, "theirs")]
-    if gap.failed:
-        w.cure(gap)
-    for table in ("rolled", "made_anew"):
-        assert w.decide(table, restart="all").status == "replayed"
+    if done["gap"].failed:
+        w.cure(done["gap"])
+    assert w.decide("rolled", restart="all").status == "replayed"
     assert w.merged().rows("gap") == [(1, "x"), (2, "y"), (3, "c"), (8, "theirs"), (9, "theirs")]
-    assert w.rows("rolled") == w.rows("made_anew") == [(1, "x"), (2, "y"), (3, "c"), (4, "d")]
+    assert w.rows("rolled") == [(1, "x"), (2, "y"), (3, "c"), (4, "d")]
+
+
+def test_a_table_that_another_writer_made_anew_stops_until_it_is_loaded_again(open_world):  # A3
+    w = changed_once(open_world)
+    w.sql("CREATE OR REPLACE TABLE {t} USING iceberg AS SELECT * FROM {t} WHERE id < 4")
+    w.source.changes("t", U(2, "y"), name=FILE2)
+    then = w.rows("t")
+    for _ in range(2):
+        result = w.merge()["t"]
+        assert result.failed and result.decision and w.rows("t") == then
+    w.sql("DROP TABLE {t}")
+    assert w.loaded().merged().rows("t") == [(1, "x"), (2, "y"), (4, "d")]
 
 
 def test_a_policy_that_expires_tags_stops_nothing(open_world):  # A5

@@ -11,8 +11,7 @@ from dms_streams import Topic
 from dms_writer import STAMP, I, U
 
 pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
-FAR = ("2999-01-01T00:00:00Z", 32_472_144_000_000)
-"""A time far ahead: as DMS writes it, and as a broker has it."""
+FAR = ("2999-01-01T00:00:00Z", 32_472_144_000_000)  # as DMS writes a time, and as a broker has it
 
 
 def message(operation: str, table: str, row: dict, stamp: str = STAMP) -> str:

@@ -337,8 +337,14 @@ def steady(stage, request):
 def test_nothing_is_applied_to_a_state_that_was_rolled_back(steady, verb, back):
     w, table = steady.world, f"back_{verb}_{back}"
     to, before = w.history(table)[back].snapshot_id, w.batches(table)
+    print("TO", to)
+    for x in w.history(table): print(x.snapshot_id, x.parent_snapshot_id, x.summary.operation, {k:v[:100] for k,v in x.summary.additional_properties.items() if k in("frazil.kind","frazil.counts","frazil.slice")}, x.timestamp_ms)
     fault = Fault(ROLLED, 0, steady.commits(table), lambda: steady.stage.catalog.roll_back(w.space, table, to))
     said = steady.run(verb, table, fault=fault)[table]
+    print("AFTER", fault)
+    for i,x in enumerate(steady.usual):
+        if "POST" in x: print(i,x)
+    for x in w.history(table): print(x.snapshot_id, x.parent_snapshot_id, x.summary.operation, {k:v[:100] for k,v in x.summary.additional_properties.items() if k in("frazil.kind","frazil.counts","frazil.slice")}, x.timestamp_ms)
     assert fault.request, f"{verb} committed nothing"
     assert w.batches(table) == before - back, f"{fault}: {said}"
     if said.code != "rolled-back":

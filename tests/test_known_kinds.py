@@ -47,7 +47,7 @@ def fits(value: Decimal, precision: int, scale: int) -> bool:
     return cut == value and value.adjusted() < precision - scale
 
 
-PAIRS = pairs(60, random.Random(7))
+PAIRS = pairs(36, random.Random(7))
 RESENT, PARQUET1 = (U(3, "a", was=1), I(1, "new")), FILE1.replace("csv", "parquet")
 DECIMALS = ["id INT8", *(f"c{i} NUMERIC({p},{s})" for i, (_, _, (p, s)) in enumerate(PAIRS))]
 

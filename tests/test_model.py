@@ -15,7 +15,7 @@ from model import BadRow, Model, Refused
 
 pytestmark = pytest.mark.acceptance
 BIG, TEN = 3_000_000_000, datetime(2024, 1, 1, 10)
-V = ("id INT8", "v WSTRING(9)")
+V, PAIR = ("id INT8", "v WSTRING(9)"), ("a INT8", "b WSTRING(9)")
 N, WIDE = (("id INT8", f"n {kind}", "v WSTRING(9)") for kind in ("INT4", "INT8"))
 HEADER, PARTIAL = {"AddColumnName": True}, {"UseCsvNoSupValue": True, "CsvNoSupValue": "?"}
 SEQ = {"rule-action": "add-column", "value": "seq", "expression": "$AR_H_CHANGE_SEQ"}
@@ -116,12 +116,13 @@ EXAMPLES = {
     "a changed key takes the old row away, in chains and in a swap":
         (V, {"rules": [SEQ, OLD], "target": {"TimestampColumnName": "ts"}}, f"{TEN},1,a,,\n{TEN},2,b,,\n",
          [f"U,{TEN},9,a,5,1\nU,{TEN},1,b,3,2\nU,{TEN},2,A,4,9\nU,{TEN},1,B,,1\n"], [(1, "B"), (2, "A")]),
-    "one part of a key changes, and a quoted empty text is an old key":
-        (["a INT8", "b WSTRING(9)"], {"key": "a b", "rules": [OLD]}, "", ['I,1,"",,\nI,2,"",,\nU,1,x,1,""\nU,2,"",2,\n'], [(1, "x"), (2, "")]),
+    "one part of a key changes, and an empty old part is one only if it is quoted":
+        (PAIR, {"key": "a b", "rules": [OLD], "target": {"CsvNullValue": "NULL"}}, "",
+         ['I,1,"",,\nI,2,"",,\nU,1,x,1,""\nU,2,x,,\n'], [(1, "x"), (2, ""), (2, "x")]),
     "a value that was not logged stays, also through a change of the key":
         (N, {"target": PARTIAL, "rules": [OLD]}, "1,1,a,\n2,2,?,\n", ["U,1,7,?,\nU,5,?,b,1\nU,2,?,?,\n"], [(2, 2, "?"), (5, 7, "b")]),
     "what is not known of a partial row is null": (N, {"target": PARTIAL, "partial_waits": False}, "", ["U,1,1,?\n"], [(1, 1, None)]),
-    "load files may have operations": (V, {"target": {"IncludeOpForFullLoad": 1}}, "I,1,a\n", ["D,1,\nI,2,b\n"], [(2, "b")]),
+    "load files may have operations": (V, {"target": {"IncludeOpForFullLoad": True}}, "I,1,a\n", ["D,1,\nI,2,b\n"], [(2, "b")]),
     "change files may have none": (V, {"target": {"CdcInsertsOnly": True}}, "1,a\n", ["2,b\n"], [(1, "a"), (2, "b")]),
     "a header names columns in any order, and one that is gone keeps its values":
         (N, {"target": HEADER}, "n,v,id\n1,a,1\n2,b,2\n", ["Op,id,v\nU,1,A\nI,3,c\n"], [(1, 1, "A"), (2, 2, "b"), (3, None, "c")]),
@@ -144,10 +145,9 @@ def test_a_file_that_hides_where_a_row_ends_is_refused(case, text):
 
 def test_parquet_has_its_own_nulls_and_widens_a_column(case, tmp_path):
     c = case("id INT8", "n INT4", "p NUMERIC(6,2)", "b BLOB", "v WSTRING(9)", "at DATETIME", changes={"new": "add"})
-    now = datetime(2024, 1, 1)
     columns = {"Op": ["I", "I"], "id": [1, 2], "n": [BIG, None], "p": [Decimal("1.5"), None], "b": [b"\0", b""]}
-    pq.write_table(pa.table({**columns, "v": ["", None], "at": [now, None], "more": [0.5, None]}), tmp_path / "x")
-    rows = [(1, BIG, Decimal("1.50"), b"\0", "", now, 0.5), (2, None, None, b"", None, None, None)]
+    pq.write_table(pa.table({**columns, "v": ["", None], "at": [TEN, None], "more": [0.5, None]}), tmp_path / "x")
+    rows = [(1, BIG, Decimal("1.50"), b"\0", "", TEN, 0.5), (2, None, None, b"", None, None, None)]
     assert c.apply((tmp_path / "x").read_bytes()) == rows
 
 
