@@ -294,7 +294,7 @@ def test_what_others_did_is_there_and_a_state_comes_back(case):
     c.model.foreign_delete("t", lambda row: row["v"] == "a")
     c.model.foreign_put("t", (2, "theirs"), (9, "more"))
     assert (c.apply("I,word,x\n"), c.model.keys("t"), len(c.waiting)) == ([(2, "theirs"), (9, "more")], {(2,), (9,)}, 1)
-    for given in (("t", one), (whole,)):
+    for given in (("t", one), (one,), (whole,)):
         c.model.restore(*given)
         assert (c.rows, c.waiting, other.rows("t")) == ([(1, "a"), (2, "b")], [], [(1, "a"), (2, "b")])
         c.apply("D,1,\n")
