@@ -11,8 +11,9 @@ from pathlib import Path
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 from moto.server import create_backend_app
-from rest_catalog import kill
 from werkzeug.serving import WSGIRequestHandler, make_server
+
+from rest_catalog import kill
 
 KEY, REGION = "test", "us-east-1"
 UNAVAILABLE = b"<?xml version='1.0'?><Error><Code>ServiceUnavailable</Code><Message>not now</Message></Error>"

@@ -54,6 +54,10 @@ class Table:
     row_ids: dict[tuple, int] = field(default_factory=dict)
     states: dict[int, tuple] = field(default_factory=dict)
     """By snapshot: the state of the model, and how many files were applied."""
+    metadata: str = ""
+    """The metadata file that was seen last; `rows` and `left` are what it had, and left over."""
+    rows: list[tuple] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
     gap: bool = False
     """Whether an expiry of others may have removed the link from main to the position."""
 
@@ -339,7 +343,7 @@ class History:
         self.steps.append([name, arguments])
         print(name, *arguments.values(), flush=True)
         getattr(self, name)(**arguments)
-        self._seen()
+        self._seen(all_files=name in ("expire", "remove_orphans", "maintain"))
 
     def _applied(self, table: str) -> None:
         t = self.tables[table]
@@ -349,25 +353,23 @@ class History:
             self.model.apply(t.files[t.applied :], table)
         t.applied = len(t.files)
 
-    def _seen(self) -> None:
+    def _seen(self, all_files: bool = True) -> None:
+        """Compare the tables with the model. Read those whose metadata changed, or all, if files may have been removed."""
         for table, t in self.tables.items():
-            found, right = self.world.rows(table), self.model.rows(table)
+            before, t.metadata = t.metadata, self.world.metadata_file(table)
+            if before != t.metadata or all_files:
+                t.rows, t.left = self.world.rows(table), self.world.leftovers(table)
+                self._same_ids(table)
+            found, right = t.rows, self.model.rows(table)
             many, few = [r for r in found if r not in right], [r for r in right if r not in found]
             self._require(
-                found == right, f"{table}: too many {many[:3]}, missing {few[:3]}, {len(found)} rows for {len(right)}"
+                found == right, f"{table}: too many {many[:3]}, missing {few[:3]}, {len(found)} rows, not {len(right)}"
             )
-            if not self.stream:
-                last = t.files[t.applied - 1].name if t.applied else ""
-                at = self.world.position(table)["last"]
-                self._require(at == last, f"{table}: the position is {at}, the model's {last}")
-            self._require(not (left := self.world.leftovers(table)), f"{table}: left over: {left}")
+            at, last = self.world.position(table), t.files[t.applied - 1].name if t.applied and not self.stream else ""
+            self._require(self.stream or at["last"] == last, f"{table}: the position is {at}, the model's {last}")
+            self._require(not t.left, f"{table}: left over: {t.left}")
             self._waiting(table)
-            self._same_ids(table)
-            t.states[self.world.history(table)[0].snapshot_id] = (
-                self.model.state(table),
-                t.applied,
-                self.world.position(table),
-            )
+            t.states[self.world.history(table)[0].snapshot_id] = self.model.state(table), t.applied, at
 
     def _waiting(self, table: str) -> None:
         found, right = self.world.quarantine(table), self.model.waiting(table)

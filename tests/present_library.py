@@ -12,6 +12,7 @@ from pathlib import Path
 
 import yaml
 
+import table_reader
 from frazil.cli import check as check_command
 from frazil.cli.commands import main as run_command
 from frazil.config.settings import NOTEBOOKS, SECTIONS, Settings, resolve
@@ -230,19 +231,19 @@ def lateness(world: World) -> dict[str, dict]:
 
 
 def quarantine(world: World, table: str) -> list[dict]:
-    """Return the rows that wait, from the table of records."""
-    name = f"{world.catalog}.{world.space}_ops.quarantine"
-    spark = session(world)
-    if not spark.catalog.tableExists(name):
+    """Return the rows that wait, from the table of records: of each row its newest record."""
+    name, newest = f"{world.space}_ops.quarantine", {}
+    if not table_reader.exists(world.lake, name):
         return []
-    newest = (
-        f"SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY table_name, id ORDER BY sequence DESC, changed_at DESC) nth "
-        f"FROM {name} WHERE table_name = '{_source(world, table)}') WHERE nth = 1 AND status IN ('waiting', 'still bad')"
-    )
-    rows = sorted(spark.sql(newest).collect(), key=lambda r: (r["object"] or r["path"], int(r["row_no"])))
+    records = table_reader.table(world.lake, name).scan().to_arrow().to_pylist()
+    for r in sorted(records, key=lambda r: (r["sequence"], r["changed_at"])):
+        newest[r["table_name"], r["id"]] = r
+    source = world.specs[table]["source"]
+    waiting = [r for r in newest.values() if r["table_name"] == source and r["status"] in ("waiting", "still bad")]
+    waiting.sort(key=lambda r: (r["object"] or r["path"], int(r["row_no"])))
     return [
         {"file": Path(r["path"]).name, "row": int(r["row_no"]), "column": r["column_name"], "reason": r["reason"], "raw": bytes(r["raw"])}
-        for r in rows
+        for r in waiting
     ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import sqlite3
 import urllib.request
+from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
@@ -117,16 +118,29 @@ def _for_pyiceberg(lake: dict[str, str]) -> dict[str, str]:
 
 
 def _duckdb(lake: dict[str, str], name: str, columns: str) -> list[tuple]:
-    """Return rows as DuckDB reads them. Its file cache is off: with it DuckDB reads tables of format v3 wrongly."""
-    with duckdb.connect() as db:
-        for extension in ("avro", "iceberg"):
-            package = Path(importlib.util.find_spec(f"duckdb_extension_{extension}").origin).parent
-            db.execute(f"LOAD '{next(package.rglob('*.duckdb_extension'))}'")
-        db.execute("SET enable_external_file_cache = false; SET TimeZone = 'UTC'")
-        file = metadata_file(lake, name)
-        if file.startswith("s3://"):
-            db.register_filesystem(_Store(_s3(lake)))  # stands in for its extension httpfs, which is no package
+    """Return rows as DuckDB reads them."""
+    file = metadata_file(lake, name)
+    if file.startswith("s3://"):
+        db = _connected()
+        db.register_filesystem(_Store(_s3(lake)))  # stands in for its extension httpfs, which is no package
+    else:
+        db = _local().cursor()
+    with db:
         return tuples(db.execute(f"SELECT {columns} FROM iceberg_scan('{_path(file)}')").to_arrow_table())
+
+
+_local = cache(lambda: _connected())
+"""The connection by which local files are read: to load the extensions takes longer than to read a small table."""
+
+
+def _connected() -> duckdb.DuckDBPyConnection:
+    """Return a connection with the extensions. Its file cache is off: with it DuckDB reads tables of format v3 wrongly."""
+    db = duckdb.connect()
+    for extension in ("avro", "iceberg"):
+        package = Path(importlib.util.find_spec(f"duckdb_extension_{extension}").origin).parent
+        db.execute(f"LOAD '{next(package.rglob('*.duckdb_extension'))}'")
+    db.execute("SET enable_external_file_cache = false; SET TimeZone = 'UTC'")
+    return db
 
 
 class _Store(ArrowFSWrapper):

@@ -131,7 +131,7 @@ def test_commits_of_others_stop_nothing_and_a_gap_that_may_hide_a_rollback_stops
     for _ in range(2):
         done = w.merge()
         assert stopped(done["rolled"], "history-gone") and done["rolled"].decision and w.rows("rolled") == then
-    assert done["gap"].failed == w.changed("gap_that_lost_nothing", old=False, new=True), done["gap"]
+    assert done["gap"].failed == w.changed("gap-that-lost-nothing", old=False, new=True), done["gap"]
     assert w.rows("commits") == [(1, "x"), (2, "y"), (3, "c"), (8, "theirs")]
     if done["gap"].failed:
         w.cure(done["gap"])

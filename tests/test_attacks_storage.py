@@ -144,7 +144,7 @@ def test_a_partial_change_that_does_not_fit_loses_no_column_to_a_later_one(open_
     w.source.load("t", *[(n, "a", n) for n in range(1, 5)])
     w.loaded()
     w.source.changes("t", *[U(n, NOT_LOGGED, BIG) for n in (1, 2, 3)], U(4, "b", NOT_LOGGED))
-    assert w.merge()["t"].status == w.changed("partial_rows_wait", old="failed", new="merged")
+    assert w.merge()["t"].status == w.changed("partial-rows-wait", old="failed", new="merged")
     w.source.changes("t", U(1, "new", NOT_LOGGED), U(2, "whole", 22), D(3), name=FILE2)
     w.merge()
     w.column("t", "n", type="INT8").setup()

@@ -70,7 +70,7 @@ def damage(folder: Path, dice: random.Random) -> None:
 
 
 def put_back(folder: Path, older: Path) -> None:
-    shutil.rmtree(folder)
+    shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(older, folder)
 
 
@@ -90,12 +90,10 @@ def test_rows_stay_right_if_all_files_that_runs_kept_are_damaged_deleted_or_of_a
         w.table(table).source.load(table, *model.rows.items())
     w.loaded()
     batches(1, "nothing")
+    runs.mkdir(exist_ok=True)
     shutil.copytree(runs, older)
-    for after, do in {
-        "damage": lambda: damage(runs, dice),
-        "older files": lambda: put_back(runs, older),
-        "a loss": lambda: shutil.rmtree(runs),
-    }.items():
+    todo = {"damage": lambda: damage(runs, dice), "older files": lambda: put_back(runs, older), "a loss": lambda: shutil.rmtree(runs)}  # fmt: skip
+    for after, do in todo.items():
         do()
         w.new_process()
         batches(2, after)
@@ -126,7 +124,7 @@ def test_a_row_keeps_its_id_through_updates_and_compaction_and_a_new_row_has_a_n
     last = w.row_ids("t")
     moved = last.pop((70,))
     kept_ids(changed, last)
-    assert moved == w.changed("row_id_over_key_change", old=changed[(7,)], new=moved)
+    assert moved == w.changed("row-id-over-key-change", old=changed[(7,)], new=moved)
     assert w.rows("t") == [(1, "z"), (10, "new"), (2, "x"), (5, "loaded"), (6, "loaded"), (70, "moved"), (8, "loaded"), (9, "z")]  # fmt: skip
 
 
@@ -267,7 +265,7 @@ VARIABLES = {
 
 def secret_in(w, of: str, variable: str) -> str:
     """Return how a setting holds a secret: as it is, or by the name of a variable."""
-    return w.changed("secrets_in_settings", old=SECRETS[of], new=f"${{{variable}}}")
+    return w.changed("secrets-in-settings", old=SECRETS[of], new=f"${{{variable}}}")
 
 
 def leaky_warehouse() -> dict:
@@ -281,7 +279,7 @@ def commands(spark, catalog_options, tmp_path_factory):
     w = World(tmp_path_factory.mktemp("commands") / "w", "commands", dict(catalog_options), catalog="guarded")
     w.lake["jdbc.password"] = secret_in(w, "lake", "LAKE_PASSWORD")
     hook = {"webhook": f"http://{NOWHERE}/hook?token={SECRETS['hook']}"}
-    w.settings |= w.changed("secrets_in_settings", old=hook, new={})
+    w.settings |= w.changed("secrets-in-settings", old=hook, new={})
     w.settings["warehouses"] = {"leaky": leaky_warehouse()}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in VARIABLES.items():

@@ -51,10 +51,11 @@ def test_every_expected_failure_is_a_test_that_there_is():
             assert entry["kind"] and re.compile(entry["shows"])
 
 
-def test_every_change_on_purpose_is_met_by_a_test():
-    listed = set(re.findall(r"^\| `([\w-]+)` \|", (HERE / "changed.md").read_text(), re.MULTILINE))
+def test_a_change_that_a_test_asks_for_is_listed():
+    listed = re.findall(r"^\| `([\w-]+)` \|", (HERE / "changed.md").read_text(), re.MULTILINE)
     asked = {name for f in suite() for name in re.findall(r"""changed\(\s*["']([\w-]+)["']""", f.read_text())}
-    assert listed == asked
+    assert asked and asked <= set(listed)
+    assert len(set(listed)) == len(listed)
 
 
 def test_the_suite_stays_small():

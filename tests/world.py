@@ -234,6 +234,10 @@ class World:
         """Return the row id of each key (format v3), as DuckDB reads it."""
         return table_reader.row_ids(self.lake, f"{self.space}.{table}", self.specs[table]["key"])
 
+    def metadata_file(self, table: str) -> str:
+        """Return the address of a table's current metadata file."""
+        return table_reader.metadata_file(self.lake, f"{self.space}.{table}")
+
     def metadata(self, table: str):
         """Return a table's metadata, as PyIceberg reads them."""
         return table_reader.table(self.lake, f"{self.space}.{table}").metadata
