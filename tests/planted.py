@@ -6,6 +6,7 @@ python tests/planted.py [WORD ...]    only the faults whose kind holds one of th
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -51,8 +52,8 @@ FAULTS = [
           ("dms/position.py", "batch=batch, last=last, last_etag=etag, recent=recent", "batch=batch, last=position.last, last_etag=position.last_etag, recent=position.recent")),
     fault("two files of a batch are swapped", "test_history.py",
           ("dms/pending_changes.py", "sorted(pending, key=lambda entry: entry[0])]", "sorted(pending, key=lambda entry: entry[0], reverse=True)]")),
-    fault("the deletes of one data file are lost", "test_history.py",
-          ("lake/row_delta.py", "        old = stored.positions\n", "        old = dict([*stored.positions.items()][1:])\n")),
+    fault("of several data files the deletes of one are lost", "test_history.py",
+          ("lake/row_delta.py", "        old = stored.positions\n", "        old = dict([*stored.positions.items()][: max(1, len(stored.positions) - 1)])\n")),
     fault("the last file is applied twice", "test_history.py",
           ("dms/pending_changes.py", "        if place > reached:\n", "        if place >= reached:\n")),
     fault("a late file is ignored", "test_attacks_history.py", ("dms/pending_changes.py", "            found.late.append(o)\n", "            pass\n")),
@@ -63,12 +64,12 @@ FAULTS = [
     fault("a changed key leaves its old row", "test_history.py", ("core/key_changes.py", "    if not moved.any():\n", "    if True:\n")),
     fault("the commit time decides the order", "test_history.py",
           ("core/latest_per_key.py", 'order = np.argsort(codes, kind="stable")', 'order = np.lexsort((steps["commit_ts"].to_numpy(), codes))')),
-    fault("a value that was not logged becomes null", "test_history.py", ("core/field_meaning.py", "    if rules.not_carried is None:\n", "    if True:\n")),
+    fault("a value that was not logged becomes null", "test_history.py -k partial", ("core/field_meaning.py", "    if rules.not_carried is None:\n", "    if True:\n")),
     fault("the first change of a key wins over its last", "test_history.py",
           ("core/latest_per_key.py", "np.append(False, is_same), ~np.append(is_same, False)", "np.append(False, is_same), ~np.append(False, is_same)")),
     fault("rows of the quarantine are not committed with their batch", "test_history.py",
           ("flows/quarantine.py", "        if found is not None:\n            quarantine_table.stage(", "        if found is None:\n            quarantine_table.stage(")),
-    fault("a rollback is not seen", "test_history.py", ("lake/rollback.py", 'if snapshot.sequenceNumber() < stamp["sequence"]:', "if False:")),
+    fault("a rollback is not seen", "test_history.py", ("lake/rollback.py", "    since: list[jvm.JavaSnapshot] = []\n", "    since: list[jvm.JavaSnapshot] = []\n    return since\n")),
     fault("a batch is written again after a rollback", "test_faults.py",
           ("lake/commit.py", "now = read_table_state(spark, name)", "now = read_table_state(spark, name, checked=False)"),
           ("lake/row_delta.py", "                read_table_state(self.spark, name)\n", "                pass\n")),
@@ -102,7 +103,7 @@ def planted(fault: Fault, folder: Path) -> Path:
 
 def red_tests(fault: Fault, folder: Path) -> list[str]:
     """Return the first tests that fail."""
-    tests = [f"tests/{name}" for name in fault.tests.split()]
+    tests = [f"tests/{word}" if ".py" in word else word for word in shlex.split(fault.tests)]
     order = [
         sys.executable,
         "-m",

@@ -74,8 +74,7 @@ class RestCatalog:
                 return ""
             self.requests.append(request)
             number = len(self.requests) - 1
-            found = "cut before" if self.down else self.faults.get(number, "")
-            found = found or (self.choose(number, request) if self.choose else "")
+            found = self.faults.get(number) or (self.choose(number, request) if self.choose else "")
             self._unseen += callable(found)
         if not callable(found):
             return found
@@ -205,6 +204,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         path = self.path.split("?")[0].removeprefix("/v1/")
         fault = self.catalog.fault(f"{self.command} {path}")
+        fault = "cut before" if self.catalog.down else fault
         self.catalog.signed |= set(
             re.findall(r"^AWS4-HMAC-SHA256 .*/([\w-]+)/aws4_request", self.headers.get("Authorization") or "")
         )

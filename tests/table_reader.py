@@ -139,7 +139,7 @@ def _connected() -> duckdb.DuckDBPyConnection:
     for extension in ("avro", "iceberg"):
         package = Path(importlib.util.find_spec(f"duckdb_extension_{extension}").origin).parent
         db.execute(f"LOAD '{next(package.rglob('*.duckdb_extension'))}'")
-    db.execute("SET enable_external_file_cache = false; SET TimeZone = 'UTC'")
+    db.execute("SET GLOBAL enable_external_file_cache = false; SET GLOBAL TimeZone = 'UTC'")
     return db
 
 

@@ -279,10 +279,7 @@ def bad_of(column: str) -> list[tuple[int, str]]:
 def test_no_row_with_a_value_that_does_not_fit_is_in_the_table(held):
     nulls = (None,) * len(ALL)
     assert held.rows("bad") == [(0, *nulls), (1000, *nulls)]
-
-
-@pytest.mark.parametrize("held", ["parquet"], indirect=True)
-def test_a_value_of_another_type_of_parquet_that_does_not_fit_waits(held):
-    wanted = [column for column, (_, values) in PARQUETS_OWN.items() for _ in values]
-    assert [(row["row"], row["column"]) for row in held.quarantine("odd")] == [*enumerate(wanted, 1)]
-    assert held.rows("odd") == []
+    if held.form == "parquet":
+        columns = [column for column, (_, values) in PARQUETS_OWN.items() for _ in values]
+        assert [(row["row"], row["column"]) for row in held.quarantine("odd")] == [*enumerate(columns, 1)]
+        assert held.rows("odd") == []
