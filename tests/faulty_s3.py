@@ -5,17 +5,21 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 from moto.server import create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from rest_catalog import kill
+from rest_catalog import RestCatalog, kill
 
 KEY, REGION = "test", "us-east-1"
+RETRIES = {"rest.client.max-retries": "1", "s3.retry.num-retries": "1", "s3.retry.min-wait-ms": "10", "s3.retry.max-wait-ms": "20"}  # fmt: skip
+"""The clients' own repeats: few and soon, so that a fault that is shown twice reaches the library."""
 UNAVAILABLE = b"<?xml version='1.0'?><Error><Code>ServiceUnavailable</Code><Message>not now</Message></Error>"
 
 
@@ -86,18 +90,28 @@ class _Handler(WSGIRequestHandler):
         """Write no log."""
 
 
-def lake_options(uri: str, warehouse: str, endpoint: str) -> dict[str, str]:
-    """Return the options of a REST catalog whose tables lie on this store, for Spark and for PyIceberg."""
+@contextmanager
+def rest_on_s3(warehouse: str, *buckets: str) -> Iterator[tuple[RestCatalog, FaultyS3]]:
+    """Run a REST catalog whose tables lie on a store of its own; boto3 finds the store by the environment."""
+    catalog = RestCatalog(warehouse)
+    with pytest.MonkeyPatch.context() as patch, FaultyS3(catalog.fault) as s3, catalog:
+        catalog.write = s3.put
+        for bucket in buckets:
+            s3.bucket(bucket)
+        for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+            patch.setenv(name, REGION)
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, KEY)
+        patch.setenv("AWS_ENDPOINT_URL_S3", s3.url)
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        yield catalog, s3
+
+
+def lake_options(catalog: RestCatalog, s3: FaultyS3) -> dict[str, str]:
+    """Return the options of such a catalog, for Spark and for PyIceberg."""
     return {
-        "type": "rest", "uri": uri, "warehouse": warehouse, "rest-metrics-reporting-enabled": "false",
-        "io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "s3.endpoint": endpoint, "s3.path-style-access": "true",
+        "type": "rest", "uri": catalog.uri, "warehouse": catalog.folder, "rest-metrics-reporting-enabled": "false",
+        "io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "s3.endpoint": s3.url, "s3.path-style-access": "true",
         "s3.access-key-id": KEY, "s3.secret-access-key": KEY, "client.region": REGION, "s3.region": REGION,
-    }  # fmt: skip
-
-
-def variables(endpoint: str) -> dict[str, str]:
-    """Return the environment in which boto3 finds the store."""
-    return {
-        "AWS_ENDPOINT_URL_S3": endpoint, "AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": KEY, "AWS_REGION": REGION,
-        "AWS_DEFAULT_REGION": REGION, "AWS_EC2_METADATA_DISABLED": "true",
+        **RETRIES,
     }  # fmt: skip

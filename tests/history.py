@@ -329,6 +329,7 @@ class History:
             result = self.world.merge(tables=[table])[table]
             self._require(result.code == "rolled-back", f"{table} was rolled back: {result.status} {result.note}")
             self.world.cure(result)
+            self.merge()
 
     # --- what must be true after each step
 

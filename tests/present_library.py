@@ -11,6 +11,7 @@ from io import StringIO
 from pathlib import Path
 
 import yaml
+from pyspark.sql import SparkSession
 
 import table_reader
 from frazil.cli import check as check_command
@@ -116,9 +117,17 @@ def _book(world: World, notebook: str, settings: dict) -> Workbook:
     declared = [p.read_text() for folder in ("params", "specs") for p in sorted((world.root / folder).glob("*.yml"))]
     declared += [p.read_text() for p in sorted(world.root.glob("*.json")) if p.name != "world.json"]
     mark = (str(world.root), notebook, json.dumps(cell), "".join(declared))
+    _join_session()
     if mark not in _open:
         _open[mark] = Workbook(resolve(notebook, cell).settings, world.said.append)
     return _open[mark]
+
+
+def _join_session() -> None:
+    """Let this thread find the session that the process has: the library would configure it anew, without its jars."""
+    known = SparkSession._instantiatedSession
+    if known is not None and SparkSession.getActiveSession() is None:
+        SparkSession._get_j_spark_session_class(known._jvm).setActiveSession(known._jsparkSession)
 
 
 def session(world: World):

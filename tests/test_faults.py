@@ -14,32 +14,29 @@ from pathlib import Path
 import pytest
 
 from dms_writer import D, I, U, file_name
-from faulty_s3 import FaultyS3, lake_options, variables
+from faulty_s3 import FaultyS3, lake_options, rest_on_s3
 from rest_catalog import FAULTS, RestCatalog
 from world import Process, Result, World, house
 
 pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
 
 FOREIGN, ROLLED, GONE = "another commit first", "rolled back first", "gone until the next run"
-SEED, PATIENCE_S = 17, 600
-EACH = (5, 10**6, 10**6)
-RETRIES = {"rest.client.max-retries": "1", "s3.retry.num-retries": "1", "s3.retry.min-wait-ms": "10", "s3.retry.max-wait-ms": "20"}  # fmt: skip
-"""The clients' own repeats: few and soon, so that a fault that is shown twice reaches the library."""
+SEED, PATIENCE_S, EACH = 17, 600, (5, 10**6, 10**6)
 Case = tuple[int, str, str]
 """The number of a request, the only text that counts (or none), and the kind of fault."""
 
 
 class Fault:
-    """A fault of the request number `at` of a run; with `of`, of the request number `at` among those of this text (or to `S3 `).
+    """A fault of the request number `at` of a run; with `of`, of the request number `at` among those of this text.
 
-    `act` is what others do just before the request is served.
+    The text `S3 ` stands for all requests to the store. `act` is what others do just before the request is served.
     """
 
     def __init__(self, kind: str, at: int, of: str = "", act: Callable[[], None] | None = None):
         self.kind, self.at, self.of, self.act = kind, at, of, act
         self.twice = kind in FAULTS and (at + len(kind)) % 2 == 0
         """Whether the client's own repeat of the request meets it, too."""
-        self.request, self.number, self.seen, self.shown = "", -1, 0, 0
+        self.request, self.number, self.seen, self.shown, self.met = "", -1, 0, 0, False
 
     def __call__(self, number: int, request: str) -> str | Callable[[], str]:
         """Return what the catalog or the store shall do about a request."""
@@ -48,21 +45,17 @@ class Fault:
             self.seen += counts
             if not counts or self.seen <= self.at:
                 return ""
-            self.request, self.number = request, number
-        if self.kind == GONE and self.of_store:
+            self.request, self.number, self.met = request, number, not self.act
+        if self.kind == GONE and not self.act:
             return "cut before" if request.startswith("S3 ") else ""
         if request != self.request or self.shown > self.twice:
             return ""
         self.shown += 1
         return self._acted if self.act else self.kind
 
-    @property
-    def of_store(self) -> bool:
-        """Whether the store gets the request, and not the catalog."""
-        return self.request.startswith("S3 ")
-
     def _acted(self) -> str:
         self.act()
+        self.met = True
         return "cut before" if self.kind == GONE else ""
 
     def __str__(self) -> str:
@@ -70,7 +63,7 @@ class Fault:
 
     def may_leave(self, file: str, commits: str) -> bool:
         """Return whether a run cannot know that a file is of no use: its commit or its upload had no answer."""
-        if self.of_store:
+        if self.request.startswith("S3 "):
             return self.kind == GONE or file.endswith(self.request.split("/", 1)[-1])
         return self.kind == GONE or (self.kind in FAULTS and self.request == commits)
 
@@ -90,11 +83,8 @@ class Trial:
     def __init__(self, stage: Stage, world: World):
         self.stage, self.world = stage, world
         self.tables = {t: Table() for t in world.specs}
-        self.usual: list[str] = []
         self.wrong: dict[str, list[str]] = {"rows": [], "left": [], "raw": []}
         self.cases = self.met = 0
-
-    # --- what is done
 
     def run(self, verb: str, *tables: str, fault: Fault | None = None) -> dict[str, Result]:
         """Do a verb to some tables under a fault."""
@@ -138,8 +128,6 @@ class Trial:
             if process.child.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
 
-    # --- faults
-
     def commits(self, table: str) -> str:
         """Return the text of the requests that commit to a table."""
         return f"POST namespaces/{self.world.space}/tables/{table}"
@@ -147,8 +135,8 @@ class Trial:
     def fault(self, table: str, case: Case) -> Fault:
         """Return the fault of a case."""
         at, of, kind = case
-        acts = {FOREIGN: self.another_commit(table), GONE: self.stage.catalog.stop}
-        return Fault(kind, at, of, acts.get(kind))
+        acts = {(FOREIGN, of): self.another_commit(table), (GONE, self.commits(table)): self.stage.catalog.stop}
+        return Fault(kind, at, of, acts.get((kind, of)))
 
     def another_commit(self, table: str) -> Callable[[], None]:
         """Return what another writer does: every second time it inserts a row, else it rewrites all files."""
@@ -174,7 +162,7 @@ class Trial:
             self.wrong["raw"].append(f"{verb} of {table}, {fault}: {type(e).__name__}: {str(e)[:200]}")
         done = len(self.batches(table) - before)
         wrong = [f"it says so, but there are {done} batches"] if said.went_well and done != new else []
-        self.cases, self.met = self.cases + 1, self.met + bool(fault.request)
+        self.cases, self.met = self.cases + 1, self.met + fault.met
         if self.cases % 5 == 0:
             self.world.new_process()
         after = self.run(verb, table)[table]
@@ -183,9 +171,9 @@ class Trial:
         wrong += [f"{done} batches instead of {new:d}"] if done != new else []
         told, left = f"{verb} of {table}, {fault} ({said.status} {said.code})", self.world.leftovers(table)
         self.wrong["rows"] += [f"{told}: {x}" for x in wrong + self.differences(table, left)]
-        self.wrong["left"] += [f"{told}: {x}" for x in self.new_left(table, left, fault)]
-
-    # --- what is seen
+        since = [x for x in left if x.startswith("file ") and x not in self.tables[table].left]
+        self.tables[table].left.update(since)
+        self.wrong["left"] += [f"{told}: {x}" for x in since if not fault.may_leave(x, self.commits(table))]
 
     def batches(self, table: str) -> set[int]:
         """Return the ids of a table's snapshots of loads and batches, of which compaction may remove old ones."""
@@ -200,33 +188,25 @@ class Trial:
             *(f"row {r} too many" for r in found if found.count(r) > wanted.count(r)),
             *(f"row {r} missing" for r in wanted if r not in found),
             *([f"the position is '{last}', not '{named}'"] if last != named else []),
-            *(f"{x} stays" for x in left or w.leftovers(table) if x.startswith("branch ")),
+            *(f"{x} stays" for x in (w.leftovers(table) if left is None else left) if x.startswith("branch ")),
         ]
-
-    def new_left(self, table: str, left: list[str], fault: Fault) -> list[str]:
-        """Return the files that a run left although it could know that nobody needs them."""
-        t = self.tables[table]
-        new = {x for x in left if x.startswith("file ")} - t.left
-        t.left |= new
-        return sorted(x for x in new if not fault.may_leave(x, self.commits(table)))
 
 
 class Stage:
     """A catalog and a store in this process, with one numbering of their requests."""
 
     def __init__(self, catalog: RestCatalog, s3: FaultyS3, root: Path):
-        self.catalog, self.s3, self.root = catalog, s3, root
-        for bucket in ("lake", "dms"):
-            s3.bucket(bucket)
+        self.catalog, self.s3, self.root, self.lake = catalog, s3, root, lake_options(catalog, s3)
 
     def trial(self, space: str, version: int, tables: list[str]) -> Trial:
         """Make a world with empty tables, for each of which a load of two rows lies there."""
-        lake = lake_options(self.catalog.uri, "s3://lake/tables", self.s3.url) | RETRIES
-        world = World(self.root / space, space, lake, catalog="faulty", source=f"s3://dms/{space}", format_version=version)  # fmt: skip
+        settings = {"catalog": "faulty", "source": f"s3://dms/{space}", "format_version": version}
+        world = World(self.root / space, space, self.lake, **settings)
         for table in tables:
             world.table(table).source.load(table, (1, "a"), (2, "b"))
         trial = Trial(self, world)
-        assert {r.status for r in trial.run("setup").values()} == {"created"}
+        made = trial.run("setup").values()
+        assert {r.status for r in made} == {"created"}, [r.note for r in made]
         return trial
 
     def open(self, world: World, fault: Fault | None = None) -> None:
@@ -246,20 +226,13 @@ class Stage:
 
 @pytest.fixture(scope="module")
 def stage(spark, tmp_path_factory):
-    catalog = RestCatalog("s3://lake/tables")
-    with pytest.MonkeyPatch.context() as patch, FaultyS3(catalog.fault) as s3, catalog:
-        catalog.write = s3.put
-        for name, value in variables(s3.url).items():
-            patch.setenv(name, value)
-        yield Stage(catalog, s3, tmp_path_factory.mktemp("faults"))
+    with rest_on_s3("s3://lake/tables", "lake", "dms") as running:
+        yield Stage(*running, tmp_path_factory.mktemp("faults"))
     house().forget()
 
 
 def sample(requests: list[str], commit: str, of_commit: int, others: int, gone: int) -> list[Case]:
-    """Return at most so many cases of each commit, of the other requests, and of what refuses everything until the next run.
-
-    The store does that from some request on, the catalog from the first commit on.
-    """
+    """Return at most so many cases of each commit, of the other requests, and of a catalog or store that goes away."""
     kinds, chosen = (*FAULTS, FOREIGN), random.Random(SEED)
     commits = [[(n, commit, k) for k in kinds] for n in range(requests.count(commit))]
     rest = [(n, "", k) for n, r in enumerate(requests) if r != commit for k in kinds]
@@ -284,9 +257,9 @@ def applied(stage, request):
     version, whole = request.param
     trial = stage.trial(f"b{version}{whole:d}", version, ["t"])
     trial.prepare("t")
-    batches = sample(trial.usual, trial.commits("t"), *(EACH if whole else (5, 6, 2)))
+    batches = sample(trial.usual, trial.commits("t"), *(EACH if whole else (5, 5, 2)))
     trial.went_well("maintain", "t")
-    compactions = sample(trial.usual, trial.commits("t"), *((5, 300, 30) if whole else (2, 0, 0)))
+    compactions = sample(trial.usual, trial.commits("t"), *((5, 100, 10) if whole else (2, 0, 0)))
     share = -(-len(batches) // len(compactions))
     for n, compaction in enumerate(compactions):
         for case in batches[n * share :][:share] or batches[:1]:
@@ -301,9 +274,9 @@ def loaded(stage, request):
     """Loads of many tables, each under a fault."""
     version, whole = request.param
     first = stage.trial(f"m{version}{whole:d}", version, ["t", "u"])
-    first.went_well("load", "t")
-    first.went_well("load", "u")
-    cases = sample(first.usual, first.commits("u"), *(EACH if whole else (2, 4, 1)))
+    for table in ("t", "u"):
+        first.went_well("load", table)
+    cases = sample(first.usual, first.commits("u"), *(EACH if whole else (1, 3, 1)))
     trial = stage.trial(f"l{version}{whole:d}", version, [f"t{n}" for n in range(len(cases))])
     for n, (at, of, kind) in enumerate(cases):
         trial.case("load", f"t{n}", trial.fault(f"t{n}", (at, of and trial.commits(f"t{n}"), kind)))
@@ -359,7 +332,7 @@ def test_nothing_is_applied_to_a_state_that_was_rolled_back(steady, verb, back):
     gone, kept = newest[:back], newest[back:]
     fault = Fault(ROLLED, 0, steady.commits(table), lambda: steady.stage.catalog.roll_back(w.space, table, kept[0]))
     said = steady.run(verb, table, fault=fault)[table]
-    assert fault.request, f"{verb} committed nothing"
+    assert fault.met, f"{verb} committed nothing"
     assert steady.batches(table) <= {*kept}, f"{fault}: {said}"
     if said.code != "rolled-back":
         said = steady.run("merge", table)[table]
@@ -378,12 +351,15 @@ def test_of_two_processes_one_applies_the_batch_and_the_other_skips_it(steady):
         held.set()
         assert go.wait(PATIENCE_S)
 
-    before = steady.batches("two")
-    with steady.process("merge", "two", lambda _: Fault(FOREIGN, 0, steady.commits("two"), hold)) as process:
-        assert held.wait(PATIENCE_S), "the process does not commit"
-        mine = steady.world.merge(tables=["two"])["two"]
+    before, fault = steady.batches("two"), Fault(FOREIGN, 0, steady.commits("two"), hold)
+    try:
+        with steady.process("merge", "two", lambda _: fault) as process:
+            assert held.wait(PATIENCE_S), "the process does not commit"
+            mine = steady.world.merge(tables=["two"])["two"]
+            go.set()
+            other = process.results(PATIENCE_S)["two"]
+    finally:
         go.set()
-        other = process.results(PATIENCE_S)["two"]
     assert mine.status == "merged"
     assert (other.status, other.code) in (("skipped", "position-moved"), ("unchanged", ""))
     assert steady.differences("two") == []
@@ -394,9 +370,10 @@ def test_of_two_processes_one_applies_the_batch_and_the_other_skips_it(steady):
 def test_a_batch_and_a_compaction_at_once_both_come_out_right(steady, first, second):
     table, said = f"{first}_{second}", []
     before = steady.batches(table)
-    during = Fault(FOREIGN, 0, steady.commits(table), lambda: said.extend(getattr(steady.world, second)(tables=[table]).values()))  # fmt: skip
-    said += steady.run(first, table, fault=during).values()
-    assert len(said) == 2, f"{first} committed nothing"
+    do = getattr(steady.world, second)
+    fault = Fault(FOREIGN, 0, steady.commits(table), lambda: said.extend(do(tables=[table]).values()))
+    said += steady.run(first, table, fault=fault).values()
+    assert fault.met, f"{first} committed nothing"
     assert [r for r in said if not r.went_well] == []
     assert steady.differences(table) == []
     assert len(steady.batches(table) - before) == 1
@@ -406,14 +383,15 @@ def test_a_batch_and_a_compaction_at_once_both_come_out_right(steady, first, sec
 # --- a process is killed
 
 KILLS = [("merge", "after"), ("load", "before"), ("maintain", "after")]
-EVERYWHERE = [(verb, when, at) for verb in ("merge", "load", "maintain") for at, when in zip(range(0, 180, 12), ["before", "after"] * 8, strict=False)]  # fmt: skip
+EVERYWHERE = [
+    (v, "after" if at % 24 else "before", at) for v in ("merge", "load", "maintain") for at in range(0, 180, 12)
+]
 """Requests of any kind, some of which come before the first commit, and some after it."""
 
 
 @pytest.mark.parametrize(("verb", "when"), KILLS)
 def test_what_a_killed_process_did_counts_once(stage, verb, when):
-    fault = killed(stage, 3, verb, (0, "commits", when))
-    assert fault.request, "the process committed nothing"
+    assert killed(stage, 3, verb, (0, "commits", when)).met, "the process committed nothing"
 
 
 @pytest.mark.torture
@@ -433,9 +411,9 @@ def killed(stage: Stage, version: int, verb: str, case: Case) -> Fault:
         trial.change("t")
     before = trial.batches("t")
     with trial.process(verb, "t", lambda p: Fault(f"kill {p.pid} {when}", at, of and trial.commits("t"))) as process:
-        fault = trial.stage.catalog.choose
+        fault = stage.catalog.choose
         results = process.results(PATIENCE_S)
-    assert (process.child.returncode, results) == (-signal.SIGKILL, {}) or not fault.request, f"{fault}: {results}"
+    assert (process.child.returncode, results) == (-signal.SIGKILL, {}) or not fault.met, f"{fault}: {results}"
     trial.went_well(verb, "t")
     assert trial.differences("t") == [], str(fault)
     assert len(trial.batches("t") - before) == (verb != "maintain"), str(fault)
