@@ -37,8 +37,11 @@ class RestCatalog:
         """Services for which AWS's signatures of the requests were made."""
         self.faults: dict[int, str] = {}
         self.down = False
-        self.choose: Callable[[int, str], str | Callable[[], str]] | None = None
-        """Chooses the fault of a request by its number and text; a function runs before the request is served, and returns the fault."""
+        self.choose: Callable[[int, str], str | threading.Event | Callable[[], str]] | None = None
+        """Chooses the fault of a request by its number and text.
+
+        A function runs before the request is served, and returns the fault; for an event the request waits.
+        """
         self._unseen = 0
 
     def __enter__(self):
@@ -76,6 +79,8 @@ class RestCatalog:
             number = len(self.requests) - 1
             found = self.faults.get(number) or (self.choose(number, request) if self.choose else "")
             self._unseen += callable(found)
+        if isinstance(found, threading.Event):
+            return "" if found.wait(600) else "cut before"
         if not callable(found):
             return found
         try:

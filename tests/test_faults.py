@@ -6,8 +6,7 @@ import os
 import random
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,42 +15,43 @@ import pytest
 from dms_writer import D, I, U, file_name
 from faulty_s3 import FaultyS3, lake_options, rest_on_s3
 from rest_catalog import FAULTS, RestCatalog
-from world import Process, Result, World, house
+from world import Result, World, house
 
 pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
 
 FOREIGN, ROLLED, GONE = "another commit first", "rolled back first", "gone until the next run"
-SEED, PATIENCE_S, EACH = 17, 600, (5, 10**6, 10**6)
-Case = tuple[int, str, str]
-"""The number of a request, the only text that counts (or none), and the kind of fault."""
+PATIENCE_S, EACH = 600, (5, 10**6, 10**6)
+Case = tuple[int, str, str]  # the number of a request, the only text that counts (or none), and the kind of fault
 
 
 class Fault:
     """A fault of the request number `at` of a run; with `of`, of the request number `at` among those of this text.
 
-    The text `S3 ` stands for all requests to the store. `act` is what others do just before the request is served.
+    The text `S3 ` stands for all requests to the store. `act` is what others do just before the request is served, or
+    the event that it waits for.
     """
 
-    def __init__(self, kind: str, at: int, of: str = "", act: Callable[[], None] | None = None):
-        self.kind, self.at, self.of, self.act = kind, at, of, act
+    def __init__(self, kind: str, at: int, of: str = "", act: Callable[[], None] | threading.Event | None = None):
+        self.kind, self.at, self.of, self.act, self.reached = kind, at, of, act, threading.Event()
         self.twice = kind in FAULTS and (at + len(kind)) % 2 == 0
         """Whether the client's own repeat of the request meets it, too."""
         self.request, self.number, self.seen, self.shown, self.met = "", -1, 0, 0, False
 
-    def __call__(self, number: int, request: str) -> str | Callable[[], str]:
+    def __call__(self, number: int, request: str) -> str | threading.Event | Callable[[], str]:
         """Return what the catalog or the store shall do about a request."""
         if not self.request:
             counts = self.of in ("", request, request[:3])
             self.seen += counts
             if not counts or self.seen <= self.at:
                 return ""
-            self.request, self.number, self.met = request, number, not self.act
+            self.request, self.number, self.met = request, number, not callable(self.act)
+            self.reached.set()
         if self.kind == GONE and not self.act:
             return "cut before" if request.startswith("S3 ") else ""
         if request != self.request or self.shown > self.twice:
             return ""
         self.shown += 1
-        return self._acted if self.act else self.kind
+        return self._acted if callable(self.act) else self.act or self.kind
 
     def _acted(self) -> str:
         self.act()
@@ -96,8 +96,7 @@ class Trial:
 
     def went_well(self, verb: str, *tables: str) -> None:
         """Do a verb without a fault, and insist that it went well."""
-        troubles = [r for r in self.run(verb, *tables).values() if not r.went_well]
-        assert not troubles, troubles
+        assert not [r for r in self.run(verb, *tables).values() if not r.went_well]
 
     def change(self, *tables: str) -> None:
         """Write the next change file of some tables."""
@@ -115,19 +114,6 @@ class Trial:
             self.change(*tables)
             self.went_well("merge", *tables)
 
-    @contextmanager
-    def process(self, verb: str, table: str, choose: Callable[[Process], Fault]) -> Iterator[Process]:
-        """Do a verb in another process, under the fault that `choose` chooses; no part of the process stays."""
-        self.stage.open(self.world)
-        process = self.world.process(verb, tables=[table])
-        self.stage.catalog.choose = choose(process)
-        try:
-            yield process
-        finally:
-            self.stage.requests()
-            if process.child.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-
     def commits(self, table: str) -> str:
         """Return the text of the requests that commit to a table."""
         return f"POST namespaces/{self.world.space}/tables/{table}"
@@ -141,14 +127,14 @@ class Trial:
     def another_commit(self, table: str) -> Callable[[], None]:
         """Return what another writer does: every second time it inserts a row, else it rewrites all files."""
         name, session, key = self.world.name(table), self.world.session, 1000 + self.cases
-        rows, short = self.tables[table].rows, name.split(".", 1)[1]
+        rows, arguments = self.tables[table].rows, f"table => '{name}', options => map('rewrite-all', 'true')"
 
         def insert() -> None:
             session.sql(f"INSERT INTO {name} VALUES ({key}, 'foreign')")
             rows[key] = "foreign"
 
         def rewrite() -> None:
-            session.sql(f"CALL faulty.system.rewrite_data_files(table => '{short}', options => map('rewrite-all', 'true'))")  # fmt: skip
+            session.sql(f"CALL faulty.system.rewrite_data_files({arguments})")
 
         return insert if key % 2 else rewrite
 
@@ -233,7 +219,7 @@ def stage(spark, tmp_path_factory):
 
 def sample(requests: list[str], commit: str, of_commit: int, others: int, gone: int) -> list[Case]:
     """Return at most so many cases of each commit, of the other requests, and of a catalog or store that goes away."""
-    kinds, chosen = (*FAULTS, FOREIGN), random.Random(SEED)
+    kinds, chosen = (*FAULTS, FOREIGN), random.Random(17)
     commits = [[(n, commit, k) for k in kinds] for n in range(requests.count(commit))]
     rest = [(n, "", k) for n, r in enumerate(requests) if r != commit for k in kinds]
     refused = [(n, "S3 ", GONE) for n in range(sum(r.startswith("S3 ") for r in requests))]
@@ -257,9 +243,9 @@ def applied(stage, request):
     version, whole = request.param
     trial = stage.trial(f"b{version}{whole:d}", version, ["t"])
     trial.prepare("t")
-    batches = sample(trial.usual, trial.commits("t"), *(EACH if whole else (5, 5, 2)))
+    batches = sample(trial.usual, trial.commits("t"), *(EACH if whole else (5, 4, 1)))
     trial.went_well("maintain", "t")
-    compactions = sample(trial.usual, trial.commits("t"), *((5, 100, 10) if whole else (2, 0, 0)))
+    compactions = sample(trial.usual, trial.commits("t"), *((5, 100, 10) if whole else (1, 0, 0)))
     share = -(-len(batches) // len(compactions))
     for n, compaction in enumerate(compactions):
         for case in batches[n * share :][:share] or batches[:1]:
@@ -274,9 +260,9 @@ def loaded(stage, request):
     """Loads of many tables, each under a fault."""
     version, whole = request.param
     first = stage.trial(f"m{version}{whole:d}", version, ["t", "u"])
-    for table in ("t", "u"):
-        first.went_well("load", table)
-    cases = sample(first.usual, first.commits("u"), *(EACH if whole else (1, 3, 1)))
+    first.went_well("load", "t")
+    first.went_well("load", "u")
+    cases = sample(first.usual, first.commits("u"), *(EACH if whole else (1, 3, 0)))
     trial = stage.trial(f"l{version}{whole:d}", version, [f"t{n}" for n in range(len(cases))])
     for n, (at, of, kind) in enumerate(cases):
         trial.case("load", f"t{n}", trial.fault(f"t{n}", (at, of and trial.commits(f"t{n}"), kind)))
@@ -284,7 +270,6 @@ def loaded(stage, request):
 
 
 def nothing_wrong(trial: Trial, kind: str) -> None:
-    """Fail with all that was found wrong of a kind."""
     assert trial.met > trial.cases * 0.8, f"only {trial.met} of {trial.cases} faults were met"
     assert not trial.wrong[kind], "\n".join(trial.wrong[kind])
 
@@ -317,10 +302,10 @@ PAIRS = [("merge", "maintain"), ("maintain", "merge")]
 
 @pytest.fixture(scope="module", params=[3, pytest.param(2, marks=pytest.mark.torture)], ids=["v3", "v2"])
 def steady(stage, request):
-    """Tables with a load, three batches, and a change file that is not applied."""
-    tables = [*(f"back_{verb}_{n}" for verb, n in ROLLBACKS), *(f"{a}_{b}" for a, b in PAIRS), "two"]
+    """Tables with a load, two batches, and a change file that is not applied."""
+    tables = [*(f"back_{verb}_{n}" for verb, n in ROLLBACKS), *(f"{a}_{b}" for a, b in PAIRS)]
     trial = stage.trial(f"steady{request.param}", request.param, tables)
-    trial.prepare(*tables)
+    trial.prepare(*tables, batches=2)
     trial.change(*tables)
     return trial
 
@@ -344,33 +329,10 @@ def test_nothing_is_applied_to_a_state_that_was_rolled_back(steady, verb, back):
     assert not steady.batches(table) & {*gone}
 
 
-def test_of_two_processes_one_applies_the_batch_and_the_other_skips_it(steady):
-    held, go = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        held.set()
-        assert go.wait(PATIENCE_S)
-
-    before, fault = steady.batches("two"), Fault(FOREIGN, 0, steady.commits("two"), hold)
-    try:
-        with steady.process("merge", "two", lambda _: fault) as process:
-            assert held.wait(PATIENCE_S), "the process does not commit"
-            mine = steady.world.merge(tables=["two"])["two"]
-            go.set()
-            other = process.results(PATIENCE_S)["two"]
-    finally:
-        go.set()
-    assert mine.status == "merged"
-    assert (other.status, other.code) in (("skipped", "position-moved"), ("unchanged", ""))
-    assert steady.differences("two") == []
-    assert len(steady.batches("two") - before) == 1
-
-
 @pytest.mark.parametrize(("first", "second"), PAIRS)
 def test_a_batch_and_a_compaction_at_once_both_come_out_right(steady, first, second):
-    table, said = f"{first}_{second}", []
+    table, said, do = f"{first}_{second}", [], getattr(steady.world, second)
     before = steady.batches(table)
-    do = getattr(steady.world, second)
     fault = Fault(FOREIGN, 0, steady.commits(table), lambda: said.extend(do(tables=[table]).values()))
     said += steady.run(first, table, fault=fault).values()
     assert fault.met, f"{first} committed nothing"
@@ -380,41 +342,79 @@ def test_a_batch_and_a_compaction_at_once_both_come_out_right(steady, first, sec
     assert steady.run("merge", table)[table].status == "unchanged"
 
 
-# --- a process is killed
+# --- other processes, which are killed or come too late
 
 KILLS = [("merge", "after"), ("load", "before"), ("maintain", "after")]
-EVERYWHERE = [
-    (v, "after" if at % 24 else "before", at) for v in ("merge", "load", "maintain") for at in range(0, 180, 12)
-]
-"""Requests of any kind, some of which come before the first commit, and some after it."""
+EVERYWHERE = [(v, ("before", "after")[n % 2], 12 * n) for v in ("merge", "load", "maintain") for n in range(15)]
 
 
-@pytest.mark.parametrize(("verb", "when"), KILLS)
-def test_what_a_killed_process_did_counts_once(stage, verb, when):
-    assert killed(stage, 3, verb, (0, "commits", when)).met, "the process committed nothing"
+class Child:
+    """A process that does a verb to a table of its own under a fault."""
+
+    def __init__(self, stage: Stage, version: int, verb: str, case: Case):
+        self.verb, (self.at, self.of, self.kind) = verb, case
+        self.trial = stage.trial("_".join((verb, *self.kind.split(), f"{self.at}v{version}")), version, ["t"])
+        if verb != "load":
+            self.trial.prepare("t", batches=2 if verb == "maintain" else 0)
+        self.trial.change(*["t"] * (verb == "merge"))
+        self.before = self.trial.batches("t")
+
+    def start(self) -> Fault:
+        """Start the process, and return its fault."""
+        self.trial.stage.open(self.trial.world)
+        self.process = self.trial.world.process(self.verb, tables=["t"])
+        kind, of = self.kind.replace("kill", f"kill {self.process.pid}"), self.of and self.trial.commits("t")
+        self.fault = Fault(kind, self.at, of, threading.Event() if kind == "hold" else None)
+        return self.fault
+
+    def is_made_good(self) -> None:
+        """Insist that the next run makes good what the process left."""
+        self.trial.went_well(self.verb, "t")
+        assert self.trial.differences("t") == [], str(self.fault)
+        assert len(self.trial.batches("t") - self.before) == (self.verb != "maintain"), str(self.fault)
+
+
+def results(stage: Stage, *children: Child) -> list[tuple[Child, dict[str, Result]]]:
+    """Let processes run at the same time; once one is held, this process does its work first."""
+    faults = [child.start() for child in children]
+    stage.catalog.choose = lambda number, request: next((found for f in faults if (found := f(number, request))), "")
+    try:
+        for child in (c for c in children if c.fault.act):
+            assert child.fault.reached.wait(PATIENCE_S), "the process does not commit"
+            child.mine = getattr(child.trial.world, child.verb)(tables=["t"])
+            child.fault.act.set()
+        return [(child, child.process.results(PATIENCE_S)) for child in children]
+    finally:
+        stage.requests()
+        for process in (c.process for c in children if c.process.child.poll() is None):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def ended(stage):
+    """Processes that have run at the same time, and what they said: one for each kill, and one that was held."""
+    kinds = [*((verb, f"kill {when}") for verb, when in KILLS), ("merge", "hold")]
+    return results(stage, *[Child(stage, 3, verb, (0, "commits", kind)) for verb, kind in kinds])
+
+
+@pytest.mark.parametrize("n", range(len(KILLS)), ids=[" ".join(k) for k in KILLS])
+def test_what_a_killed_process_did_counts_once(ended, n):
+    child, said = ended[n]
+    assert child.fault.met and (said, child.process.child.returncode) == ({}, -signal.SIGKILL)
+    child.is_made_good()
+
+
+def test_of_two_processes_one_applies_the_batch_and_the_other_skips_it(ended):
+    child, said = ended[-1]
+    assert child.mine["t"].status == "merged"
+    assert (said["t"].status, said["t"].code) in (("skipped", "position-moved"), ("unchanged", ""))
+    child.is_made_good()
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("version", [3, 2])
 @pytest.mark.parametrize(("verb", "when", "at"), EVERYWHERE)
 def test_what_a_process_did_that_was_killed_anywhere_counts_once(stage, version, verb, when, at):
-    killed(stage, version, verb, (at, "", when))
-
-
-def killed(stage: Stage, version: int, verb: str, case: Case) -> Fault:
-    """Let a process be killed that does a verb to a table of its own; insist that the next run makes all right."""
-    at, of, when = case
-    trial = stage.trial(f"killed_{verb}_{when}_{at}_{of}{version}", version, ["t"])
-    if verb != "load":
-        trial.prepare("t", batches=2 if verb == "maintain" else 0)
-    if verb == "merge":
-        trial.change("t")
-    before = trial.batches("t")
-    with trial.process(verb, "t", lambda p: Fault(f"kill {p.pid} {when}", at, of and trial.commits("t"))) as process:
-        fault = stage.catalog.choose
-        results = process.results(PATIENCE_S)
-    assert (process.child.returncode, results) == (-signal.SIGKILL, {}) or not fault.met, f"{fault}: {results}"
-    trial.went_well(verb, "t")
-    assert trial.differences("t") == [], str(fault)
-    assert len(trial.batches("t") - before) == (verb != "maintain"), str(fault)
-    return fault
+    ((child, said),) = results(stage, Child(stage, version, verb, (at, "", f"kill {when}")))
+    assert (said == {}) == child.fault.met, f"{child.fault}: {said}"
+    child.is_made_good()
