@@ -85,6 +85,12 @@ FAULTS = [
     fault("a failed table stops the others", "test_known_kinds.py",
           ("flows/workbook.py", 'result = TableResult(spec.source, "failed", str(e), decision=e.decision)', "raise")),
     fault("the load does not wait for DMS", "test_guarantees.py", ("flows/full_load.py", "    if not gate:\n        return \"\"\n", "    return \"\"\n")),
+    fault("rows of several files of a large batch are taken in the wrong order", "test_guarantees.py",
+          ("engine/row_form.py", "reversed(EVENT_PLACE)", "EVENT_PLACE")),
+    fault("a deleted row gives a value to the row inserted after it", "test_attacks_storage.py",
+          ("core/partial_rows.py", "            rows[key] = _Row()\n", "            rows[key] = _Row(stored=before.stored)\n")),
+    fault("a partition that is added is read from its end", "test_attacks_streams.py",
+          ("dms/kafka.py", "{**dict.fromkeys(new, 0), ", "{**new, ")),
     fault("a secret is shown", "test_guarantees.py", ("errors.py", "_hidden.sub(HIDDEN, text) if _hidden else text", "text")),
 ]  # fmt: skip
 

@@ -163,6 +163,16 @@ def test_a_partial_change_of_a_row_that_is_not_there_is_a_bad_row(open_world):  
     assert there or result.code == "bad-row" or [r["row"] for r in w.quarantine("t")] == [2]
 
 
+def test_a_row_that_was_deleted_gives_no_value_to_the_row_that_is_inserted_after_it(open_world):
+    w = open_world(target=PARTIAL, on_bad_rows="quarantine").table("t", "id INT8", "v WSTRING(9)", "n INT4")
+    w.source.load("t", (1, "a", 1), (2, "b", 2))
+    w.loaded()
+    w.source.changes("t", D(1), I(1, "new", NOT_LOGGED), D(2), I(2, "whole", 22), U(2, "again", NOT_LOGGED))
+    w.merge()
+    inserted = w.changed("partial-row-without-its-row", old=[(1, "new", None)], new=[])
+    assert w.rows("t") == [*inserted, (2, "again", 22)]
+
+
 @pytest.fixture(scope="module")
 def beside(spark, catalog_options, tmp_path_factory):
     """Two processes that apply the same files at the same time; one also reads a wide table that is almost empty."""

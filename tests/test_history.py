@@ -28,7 +28,7 @@ KINDS = {
     "v2 stream": {"format_version": 2},
 }
 """The kinds of histories: the settings of their world."""
-IN_SHORT = [("v3", 1), ("v3", 2), ("v2", 3), ("v2", 4), ("v3 partial", 5), ("v3 parquet", 6), ("v3 stream", 7)]
+IN_SHORT = [("v3", 1), ("v2", 3), ("v2", 4), ("v3 partial", 5), ("v3 parquet", 6), ("v3 stream", 7)]
 
 
 @pytest.fixture
