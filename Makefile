@@ -2,7 +2,6 @@
 PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
-export FRAZIL_PARAMS := $(CURDIR)/params
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo lab test test-slow aws-env test-airflow test-engines test-ddl test-quick bench torture planted spark35-env screens lint format clean

@@ -17,8 +17,8 @@ def main(archive: str) -> None:
 
 
 def _load_and_merge(root: Path) -> None:
-    from frazil.config.settings import Settings
-    from frazil.config.spark_session import get_spark
+    from frazil_old.config.settings import Settings
+    from frazil_old.config.spark_session import get_spark
     from helpers import FILE1, FILE2, D, I, U, World
 
     catalog = {"type": "jdbc", "uri": f"jdbc:sqlite:{root}/catalog.db", "warehouse": f"{root}/warehouse"}

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from frazil.aws import stack_template
-from frazil.aws.deployment_parameters import Deployment
+from frazil_old.aws import stack_template
+from frazil_old.aws.deployment_parameters import Deployment
 
 
 class _Loader(yaml.SafeLoader):

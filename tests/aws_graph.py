@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from asl_harness import Refused, substituted
 from aws_emulator import ACCOUNT, REGION
-from frazil.aws import stack_template
-from frazil.aws.deployment_parameters import Deployment
-from frazil.config.settings import AwsSettings
+from frazil_old.aws import stack_template
+from frazil_old.aws.deployment_parameters import Deployment
+from frazil_old.config.settings import AwsSettings
 
 TASK = f"arn:aws:dms:{REGION}:{ACCOUNT}:task:T"
 VALUES = {

@@ -20,10 +20,10 @@ import psutil
 import pyspark
 from packaging.requirements import Requirement
 
-import frazil
-from frazil.cli import bundle
-from frazil.config import jars
+import frazil_old as frazil
 from frazil_demo.process import free_ports, stop_process
+from frazil_old.cli import bundle
+from frazil_old.config import jars
 
 HERE = Path(__file__).parent
 CHECKOUT = HERE.parent
@@ -188,4 +188,4 @@ def _copy_packages(to: Path) -> None:
                 (to / file).parent.mkdir(parents=True, exist_ok=True)
                 _link(str(source), str(to / file))
     without = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(Path(bundle.__file__).parent.parent, to / "frazil", symlinks=True, ignore=without)
+    shutil.copytree(Path(bundle.__file__).parent.parent, to / "frazil_old", symlinks=True, ignore=without)

@@ -13,11 +13,11 @@ from unittest import mock
 
 import psutil
 
-from frazil.config.settings import resolve
-from frazil.engine import kept_batch, large_batch, load_files, message_batch, message_blocks, small_batch, tasks
-from frazil.flows import cdc, full_load, maintenance, setup, stream_read, tasks_or_here
-from frazil.flows.workbook import Workbook
-from frazil.lake import compaction, jvm, merge
+from frazil_old.config.settings import resolve
+from frazil_old.engine import kept_batch, large_batch, load_files, message_batch, message_blocks, small_batch, tasks
+from frazil_old.flows import cdc, full_load, maintenance, setup, stream_read, tasks_or_here
+from frazil_old.flows.workbook import Workbook
+from frazil_old.lake import compaction, jvm, merge
 
 FLOWS = {"setup": setup.create_tables, "full_load": full_load.run, "cdc_merge": cdc.run, "maintenance": maintenance.run}
 POINTS = {
@@ -145,7 +145,7 @@ def seen_by_executors(spark, hidden: list[str]) -> list[dict]:
     """Return what each executor sees of this machine."""
 
     def look(_):
-        import frazil
+        import frazil_old as frazil
 
         there = [p for p in hidden if os.path.isdir(p) and os.listdir(p)]
         yield {"there": there, "frazil": frazil.__file__, "path": sys.path, "folder": os.getcwd(), "variables": [*os.environ]}  # fmt: skip

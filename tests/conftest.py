@@ -9,11 +9,11 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from frazil.config.jars import AWS_BUNDLE, WITH_BUNDLE
-from frazil.config.settings import Settings
-from frazil.config.source_database import ENGINES
-from frazil.config.spark_session import get_spark
 from frazil_demo.kafka import Kafka
+from frazil_old.config.jars import AWS_BUNDLE, WITH_BUNDLE
+from frazil_old.config.settings import Settings
+from frazil_old.config.source_database import ENGINES
+from frazil_old.config.spark_session import get_spark
 from helpers import World
 from stream_world import like_aws
 
@@ -126,7 +126,7 @@ def loaded(world):
 @pytest.fixture
 def in_this_process(monkeypatch):
     """Spark's tasks are not to be asked for a row."""
-    from frazil.engine import large_batch, load_files
+    from frazil_old.engine import large_batch, load_files
 
     def read(*_):
         raise AssertionError("a task reads a file")

@@ -9,18 +9,18 @@ import pyarrow as pa
 import pytest
 import yaml
 
-from frazil.config.settings import CdcMergeSettings, FullLoadSettings, SetupSettings
-from frazil.config.spec import parse_spec
-from frazil.core.changes import Changes
-from frazil.core.messages import MessageNames, _texts, type_messages
-from frazil.dms.endpoint import Endpoint, SourceTable, read_endpoint
-from frazil.dms.listing import list_table
-from frazil.dms.mappings import Mappings, read_mappings
-from frazil.engine.collapsed_batch import Collapsed, Wanted
-from frazil.engine.small_batch import collapse_files
-from frazil.flows import cdc, full_load, setup
-from frazil.flows.workbook import Workbook
-from frazil.lake import jvm
+from frazil_old.config.settings import CdcMergeSettings, FullLoadSettings, SetupSettings
+from frazil_old.config.spec import parse_spec
+from frazil_old.core.changes import Changes
+from frazil_old.core.messages import MessageNames, _texts, type_messages
+from frazil_old.dms.endpoint import Endpoint, SourceTable, read_endpoint
+from frazil_old.dms.listing import list_table
+from frazil_old.dms.mappings import Mappings, read_mappings
+from frazil_old.engine.collapsed_batch import Collapsed, Wanted
+from frazil_old.engine.small_batch import collapse_files
+from frazil_old.flows import cdc, full_load, setup
+from frazil_old.flows.workbook import Workbook
+from frazil_old.lake import jvm
 
 LOAD1, FILE1, FILE2, FILE3 = (
     "LOAD00000001.csv",

@@ -16,9 +16,9 @@ import yaml
 from pyiceberg.catalog.sql import SqlCatalog
 
 import reference
-from frazil.config.settings import resolve
-from frazil.dms.position import POSITION, Position, after_load
-from frazil.flows.workbook import Workbook
+from frazil_old.config.settings import resolve
+from frazil_old.dms.position import POSITION, Position, after_load
+from frazil_old.flows.workbook import Workbook
 
 ROOT = Path(__file__).parent.parent
 SCHEMAS = {

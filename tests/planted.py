@@ -100,7 +100,7 @@ def planted(fault: Fault, folder: Path) -> Path:
     for name in COPIED:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     for name, sound, broken in fault.edits:
-        file = folder / "lib" / "frazil" / name
+        file = folder / "lib" / "frazil_old" / name
         text = file.read_text()
         if text.count(sound) != 1:
             raise SystemExit(f"{fault.kind}: {name} holds the text {text.count(sound)} times")

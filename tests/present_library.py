@@ -14,15 +14,15 @@ import yaml
 from pyspark.sql import SparkSession
 
 import table_reader
-from frazil.cli import check as check_command
-from frazil.cli.commands import main as run_command
-from frazil.config.settings import NOTEBOOKS, SECTIONS, Settings, resolve
-from frazil.errors import FrazilError
-from frazil.exit_codes import outcome
-from frazil.flows import adopt, cdc, full_load, lag, ledger, maintenance, plan, quarantine_replay, setup, warehouses
-from frazil.flows.workbook import Workbook
-from frazil.lake import jvm, other_writers, rollback, table_pause
-from frazil.report.latency import Analysis
+from frazil_old.cli import check as check_command
+from frazil_old.cli.commands import main as run_command
+from frazil_old.config.settings import NOTEBOOKS, SECTIONS, Settings, resolve
+from frazil_old.errors import FrazilError
+from frazil_old.exit_codes import outcome
+from frazil_old.flows import adopt, cdc, full_load, lag, ledger, maintenance, plan, quarantine_replay, setup, warehouses
+from frazil_old.flows.workbook import Workbook
+from frazil_old.lake import jvm, other_writers, rollback, table_pause
+from frazil_old.report.latency import Analysis
 from world import Result, World
 
 ENV = "w"

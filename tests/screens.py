@@ -72,7 +72,7 @@ def lab() -> Iterator[str]:
         port = s.getsockname()[1]
     options = ["--no-browser", f"--port={port}", "--ServerApp.port_retries=0", "--IdentityProvider.token="]
     server = subprocess.Popen(
-        [sys.executable, "-m", "frazil.cli", "lab", "--", *options],
+        [sys.executable, "-m", "frazil_old.cli", "lab", "--", *options],
         cwd=ROOT,
         env={**os.environ, "FRAZIL_PARAMS": str(ROOT / "params")},
         stdout=subprocess.DEVNULL,

@@ -4,8 +4,8 @@ import json
 import time
 from abc import ABC, abstractmethod
 
-from frazil.config.settings import CdcMergeSettings
-from frazil.flows.workbook import Workbook
+from frazil_old.config.settings import CdcMergeSettings
+from frazil_old.flows.workbook import Workbook
 from helpers import World
 
 STAMP = "2026-01-01T10:00:00Z"

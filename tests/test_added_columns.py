@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from frazil.config.settings import SetupSettings
-from frazil.flows.plan import plan
-from frazil.flows.setup import check_source
+from frazil_old.config.settings import SetupSettings
+from frazil_old.flows.plan import plan
+from frazil_old.flows.setup import check_source
 from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, World, csv_field
 from lake_reader import duckdb_rows, lake_rows
 from stream_world import KafkaWorld

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from frazil import exit_codes
-from frazil.cli import main
-from frazil.config.settings import MaintenanceSettings, SetupSettings
-from frazil.dms.kafka import Kafka
-from frazil.dms.position import Position
-from frazil.errors import many
-from frazil.flows import ledger, maintenance
-from frazil.flows.adopt import AdoptError, adopt
-from frazil.flows.ledger import LedgerError
-from frazil.lake.tables import TableError
+from frazil_old import exit_codes
+from frazil_old.cli import main
+from frazil_old.config.settings import MaintenanceSettings, SetupSettings
+from frazil_old.dms.kafka import Kafka
+from frazil_old.dms.position import Position
+from frazil_old.errors import many
+from frazil_old.flows import ledger, maintenance
+from frazil_old.flows.adopt import AdoptError, adopt
+from frazil_old.flows.ledger import LedgerError
+from frazil_old.lake.tables import TableError
 from helpers import FILE1, FILE2, FILE3, D, I, U
 
 pytestmark = pytest.mark.spark
@@ -154,7 +154,7 @@ def test_a_mask_that_comes_or_goes_on_a_table_that_was_taken_over_stops_it(world
 
 
 def test_a_table_that_is_written_to_meanwhile_is_not_taken(world, monkeypatch):
-    from frazil.lake import tables
+    from frazil_old.lake import tables
 
     world.table("t").load("t", (1, "a"))
     foreign(world, "t", (1, "a"))

@@ -16,13 +16,13 @@ from botocore.stub import Stubber
 
 import aws_emulator
 from aws_emulator import ACCOUNT, REGION, client
-from frazil import exit_codes
-from frazil.aws import deploy_stack, stack_template
-from frazil.aws.cloud import Cloud
-from frazil.aws.deployment_parameters import AwsError, Deployment
-from frazil.cli import aws_archives, bundle, main
-from frazil.config.environment_file import find_params
-from frazil.config.settings import resolve
+from frazil_old import exit_codes
+from frazil_old.aws import deploy_stack, stack_template
+from frazil_old.aws.cloud import Cloud
+from frazil_old.aws.deployment_parameters import AwsError, Deployment
+from frazil_old.cli import aws_archives, bundle, main
+from frazil_old.config.environment_file import find_params
+from frazil_old.config.settings import resolve
 
 ROOT = Path(__file__).parent.parent
 BUCKETS = ("dms-bucket", "lake-bucket", "work-bucket")
@@ -300,7 +300,7 @@ def test_status_shows_the_newest_runs_by_their_records_and_the_lag_of_the_tables
         s3.put_object(Bucket="work-bucket", Key=f"frazil/prod/runs/r{number}/out.ipynb", Body=b"{}")
         time.sleep(1.1)  # the times of objects have whole seconds
     rows = [{"table": "public.t", "pending": 3, "lag_s": 71.0, "problem": "", "cure": ""}, {"table": "public.u", "pending": 0, "lag_s": 0.0, "problem": "", "cure": ""}]  # fmt: skip
-    monkeypatch.setattr("frazil.flows.lag.per_table", lambda book: rows)
+    monkeypatch.setattr("frazil_old.flows.lag.per_table", lambda book: rows)
     frazil("status")
     shown = capsys.readouterr().out.splitlines()
     assert [line for line in shown if line.startswith(("run ", "lag"))] == [

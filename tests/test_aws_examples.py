@@ -6,13 +6,13 @@ import pytest
 import yaml
 
 import aws_emulator
-from frazil import exit_codes
-from frazil.cli import main
-from frazil.config import jars
-from frazil.config.settings import NOTEBOOKS, Settings, resolve
-from frazil.flows.workbook import Workbook
-from frazil.lake import pyiceberg_catalog
-from frazil.lake.maintenance_plan import managed_by
+from frazil_old import exit_codes
+from frazil_old.cli import main
+from frazil_old.config import jars
+from frazil_old.config.settings import NOTEBOOKS, Settings, resolve
+from frazil_old.flows.workbook import Workbook
+from frazil_old.lake import pyiceberg_catalog
+from frazil_old.lake.maintenance_plan import managed_by
 from stream_world import KinesisWorld
 
 PARAMS = Path(__file__).parent.parent / "params"

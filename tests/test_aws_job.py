@@ -14,10 +14,10 @@ import pytest
 
 import aws_emulator
 from aws_emulator import REGION, client
-from frazil import cli, exit_codes
-from frazil.cli import aws_job, bundle
-from frazil.config import jars
-from frazil.config.spark_session import EXTENSIONS
+from frazil_old import cli, exit_codes
+from frazil_old.cli import aws_job, bundle
+from frazil_old.config import jars
+from frazil_old.config.spark_session import EXTENSIONS
 from helpers import World
 from lake_reader import lake_rows
 
@@ -148,7 +148,7 @@ def test_the_archive_of_a_job_has_what_runs_notebooks(tmp_path, monkeypatch):
     file, _ = bundle.build(tmp_path, full, lambda text: None)
     with tarfile.open(file) as packed:
         names = packed.getnames()
-    assert {"frazil/notebooks/02_cdc_merge.ipynb", "frazil/aws/hint_queue.py"} <= set(names)
+    assert {"frazil_old/notebooks/02_cdc_merge.ipynb", "frazil_old/aws/hint_queue.py"} <= set(names)
     assert "cp311" in bundle.Platform("3.11.6", "x86_64").file_name
 
 

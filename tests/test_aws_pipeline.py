@@ -14,12 +14,12 @@ import aws_emulator
 from asl_harness import Ended, Refused, argument_faults, events_of, run
 from aws_emulator import ACCOUNT, REGION, client
 from aws_graph import ENGINES, JOB_FAILED, TASK, VALUES, depth, dms, machine, send, services, turns, waiting
-from frazil.aws import stack_template
-from frazil.aws.deployment_parameters import Deployment, Place
-from frazil.aws.engines import spark_options
-from frazil.aws.hint_queue import delete_before
-from frazil.config.settings import AwsSettings
-from frazil.config.spark_session import EXTENSIONS
+from frazil_old.aws import stack_template
+from frazil_old.aws.deployment_parameters import Deployment, Place
+from frazil_old.aws.engines import spark_options
+from frazil_old.aws.hint_queue import delete_before
+from frazil_old.config.settings import AwsSettings
+from frazil_old.config.spark_session import EXTENSIONS
 from helpers import I, U
 
 

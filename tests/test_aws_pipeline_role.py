@@ -13,9 +13,9 @@ import pytest
 import aws_emulator
 from aws_emulator import ACCOUNT, REGION, client
 from aws_graph import ENGINES, TASK, machine
-from frazil.aws import stack_template
-from frazil.aws.deployment_parameters import Deployment, Place
-from frazil.config.settings import AwsSettings
+from frazil_old.aws import stack_template
+from frazil_old.aws.deployment_parameters import Deployment, Place
+from frazil_old.config.settings import AwsSettings
 
 APPLICATION, CLUSTER = "00fabc0123456789", "j-ABC"
 NEEDED = {

@@ -21,9 +21,9 @@ import aws_emulator
 from asl_harness import run
 from aws_emulator import REGION, client
 from aws_graph import JOB_FAILED, machine, send, services, waiting
-from frazil.cli import aws_job
-from frazil.config import jars
 from frazil_demo.postgres import EmbeddedPostgres
+from frazil_old.cli import aws_job
+from frazil_old.config import jars
 from helpers import D, I, U, World
 from lake_reader import lake_rows
 

@@ -26,7 +26,7 @@ def ran(*argv: str, **variables: str) -> subprocess.CompletedProcess:
 
 
 def bundled(folder: Path, *options: str, **variables: str) -> subprocess.CompletedProcess:
-    return ran("-m", "frazil.cli", "bundle", "--to", str(folder), *options, **variables)
+    return ran("-m", "frazil_old.cli", "bundle", "--to", str(folder), *options, **variables)
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +92,8 @@ def third_party() -> set[str]:
 IMPORT_ALL = """
 import importlib, json, pkgutil, sys
 sys.path.append(sys.argv[1])
-import frazil
-modules = [m.name for m in pkgutil.walk_packages(frazil.__path__, "frazil.") if not m.name.endswith("__main__")]
+import frazil_old as frazil
+modules = [m.name for m in pkgutil.walk_packages(frazil.__path__, "frazil_old.") if not m.name.endswith("__main__")]
 for name in [*modules, *json.loads(sys.argv[2])]:
     importlib.import_module(name)
 import boto3
@@ -119,7 +119,9 @@ def test_a_bare_python_imports_every_module_and_what_modules_import_later(made, 
     )  # fmt: skip
     assert told.returncode == 0, told.stderr[-2000:]
     modules, elsewhere = json.loads(told.stdout)
-    assert {"frazil.engine.large_batch", "frazil.core.changes", "frazil.lake.data_file_writer"} <= set(modules)
+    assert {"frazil_old.engine.large_batch", "frazil_old.core.changes", "frazil_old.lake.data_file_writer"} <= set(
+        modules
+    )
     assert elsewhere == []
 
 
@@ -152,8 +154,8 @@ def test_a_folder_that_cannot_be_written_is_named_before_anything_is_fetched(tmp
 ON_CLUSTER = """
 import json, sys, time
 from pathlib import Path
-from frazil.engine import load_files, small_batch
-from frazil.config import executor_check
+from frazil_old.engine import load_files, small_batch
+from frazil_old.config import executor_check
 from helpers import D, I, U, World
 
 folder, wanted, options = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import frazil
+import frazil_old as frazil
 from helpers import FILE1, FILE2, U
 
 pytestmark = pytest.mark.spark

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from frazil import exit_codes
-from frazil.cli import main
-from frazil.config.settings import FullLoadSettings, MaintenanceSettings, OperateSettings
-from frazil.config.spark_session import SessionError
-from frazil.flows import lag, maintenance
-from frazil.flows.plan import plan
-from frazil.lake import snapshot_expiry
-from frazil.lake.clocks import ClockError
+from frazil_old import exit_codes
+from frazil_old.cli import main
+from frazil_old.config.settings import FullLoadSettings, MaintenanceSettings, OperateSettings
+from frazil_old.config.spark_session import SessionError
+from frazil_old.flows import lag, maintenance
+from frazil_old.flows.plan import plan
+from frazil_old.lake import snapshot_expiry
+from frazil_old.lake.clocks import ClockError
 from helpers import FILE2, FILE3, I, U
 from lake_reader import duckdb_rows, lake_rows, metadata_of
 

@@ -14,11 +14,11 @@ import yaml
 from confluent_kafka import Producer
 
 from cluster import CHECKOUT, Cluster
-from frazil import exit_codes
-from frazil.config import processes
-from frazil.config.processes import host
-from frazil.report import runs
-from frazil.report.notebook_output import read_record
+from frazil_old import exit_codes
+from frazil_old.config import processes
+from frazil_old.config.processes import host
+from frazil_old.report import runs
+from frazil_old.report.notebook_output import read_record
 from helpers import D, I, U, World, read_csv, slow
 from lake_reader import duckdb_rows, lake_rows, lake_table
 from stream_world import KafkaWorld
@@ -291,7 +291,7 @@ def test_every_flow_ends_as_a_replay_of_files_and_messages(cluster, kafka, tmp_p
 @pytest.mark.parametrize("notebook", ["04_latency", "05_explore"])
 def test_a_notebook_that_reads_the_lake_runs_on_the_cluster(cluster, lossy, notebook):
     before = cluster.applications()
-    done = cluster.drive(lossy.params, "-m", "frazil.cli", "run", notebook, "--env", "files")
+    done = cluster.drive(lossy.params, "-m", "frazil_old.cli", "run", notebook, "--env", "files")
     assert done.returncode == exit_codes.OK, done.stdout + done.stderr
     assert cluster.applications() == before + 1
     (run,) = [r for r in runs.read(lossy.params.parent / "runs/files") if r["notebook"] == notebook]

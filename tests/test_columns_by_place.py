@@ -4,9 +4,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from frazil.cli.check import look
-from frazil.config.settings import FullLoadSettings, resolve
-from frazil.flows.plan import plan
+from frazil_old.cli.check import look
+from frazil_old.config.settings import FullLoadSettings, resolve
+from frazil_old.flows.plan import plan
 from helpers import FILE1, LOAD1, ONE_COMMIT, World, csv_field
 from lake_reader import duckdb_rows, lake_rows
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from frazil.config.processes import host
-from frazil.config.settings import FullLoadSettings, MaintenanceSettings
-from frazil.flows import cdc, maintenance
-from frazil.flows.plan import plan
-from frazil.lake import batch_branches, commit, compaction, jvm, merge
+from frazil_old.config.processes import host
+from frazil_old.config.settings import FullLoadSettings, MaintenanceSettings
+from frazil_old.flows import cdc, maintenance
+from frazil_old.flows.plan import plan
+from frazil_old.lake import batch_branches, commit, compaction, jvm, merge
 from helpers import FILE1, FILE2, FILE3, D, I, Killed, U, small_files
 
 pytestmark = pytest.mark.spark
@@ -174,10 +174,10 @@ def test_a_process_that_dies_between_write_and_publish_leaves_main_untouched(wor
     program = textwrap.dedent(f"""
         import os, sys
         sys.path[:0] = {[str(here), str(here.parent / "lib")]!r}
-        from frazil.config.settings import FullLoadSettings
-        from frazil.flows import full_load
-        from frazil.flows.workbook import Workbook
-        from frazil.lake import jvm
+        from frazil_old.config.settings import FullLoadSettings
+        from frazil_old.flows import full_load
+        from frazil_old.flows.workbook import Workbook
+        from frazil_old.lake import jvm
         jvm.publish = lambda *_: os._exit(42)
         full_load.run(Workbook(FullLoadSettings(**{asdict(world.book(FullLoadSettings).settings)!r})))
     """)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from frazil.lake import commit_retry
-from frazil.lake.commit_retry import MainMovedError, until_committed
+from frazil_old.lake import commit_retry
+from frazil_old.lake.commit_retry import MainMovedError, until_committed
 
 
 class Java:

@@ -3,10 +3,10 @@
 import pytest
 import yaml
 
-from frazil import exit_codes
-from frazil.flows import reconcile
-from frazil.report import notebook_output
 from frazil_demo.postgres import EmbeddedPostgres
+from frazil_old import exit_codes
+from frazil_old.flows import reconcile
+from frazil_old.report import notebook_output
 
 pytestmark = pytest.mark.spark
 ROWS = [(1, "a"), (1, "a"), (2, None), (3, "c")]

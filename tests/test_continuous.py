@@ -10,10 +10,10 @@ from dataclasses import asdict
 
 import pytest
 
-from frazil.flows import cdc
-from frazil.flows.continuous import asleep
-from frazil.flows.interrupts import stop_requests
-from frazil.report import live_status
+from frazil_old.flows import cdc
+from frazil_old.flows.continuous import asleep
+from frazil_old.flows.interrupts import stop_requests
+from frazil_old.report import live_status
 from helpers import FILE1, FILE2, U
 
 spark = pytest.mark.spark
@@ -155,8 +155,8 @@ def test_a_live_status_speaks_now_and_then_and_at_once_where_it_matters():
 
 SLEEPING = """
 import json, os, signal, sys, time
-from frazil.config.settings import CdcMergeSettings
-from frazil.flows.workbook import Workbook
+from frazil_old.config.settings import CdcMergeSettings
+from frazil_old.flows.workbook import Workbook
 
 spark = Workbook(CdcMergeSettings(**json.load(sys.stdin))).spark
 jvm = spark.sparkContext._gateway.proc.pid
@@ -187,9 +187,9 @@ def test_a_session_outlives_a_machine_that_slept(two):
 
 ENDING = """
 import json, os, signal, sys, threading
-from frazil.config.settings import CdcMergeSettings
-from frazil.flows import cdc
-from frazil.flows.workbook import Workbook
+from frazil_old.config.settings import CdcMergeSettings
+from frazil_old.flows import cdc
+from frazil_old.flows.workbook import Workbook
 
 def stop_by_itself():
     threading.excepthook = lambda *_: None  # the timer of the other table finds no JVM any more

@@ -8,10 +8,10 @@ import json
 import pytest
 import yaml
 
-from frazil.config.columns import Column
-from frazil.config.spec import TableSpec
-from frazil.dms.control_records import definition
-from frazil.lake import jvm_schema, schema_evolution
+from frazil_old.config.columns import Column
+from frazil_old.config.spec import TableSpec
+from frazil_old.dms.control_records import definition
+from frazil_old.lake import jvm_schema, schema_evolution
 from helpers import Killed, rename_property
 from stream_world import KafkaWorld
 

@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from frazil.config.spec import parse_spec
-from frazil.core.bad_rows import COMMIT_TIME, FIELDS, KEY, OP, wrong_width
-from frazil.core.changes import type_csv
-from frazil.core.csv import Dialect, RowBordersError, WrongWidth, read_records, rows_by_table
-from frazil.core.field_meaning import ReadRules
-from frazil.core.rows_of_table import table_named
+from frazil_old.config.spec import parse_spec
+from frazil_old.core.bad_rows import COMMIT_TIME, FIELDS, KEY, OP, wrong_width
+from frazil_old.core.changes import type_csv
+from frazil_old.core.csv import Dialect, RowBordersError, WrongWidth, read_records, rows_by_table
+from frazil_old.core.field_meaning import ReadRules
+from frazil_old.core.rows_of_table import table_named
 from helpers import pieces, spec_of
 
 PLAIN, ANY = Dialect(), ReadRules()

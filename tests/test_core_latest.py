@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from frazil.config.spec import parse_spec
-from frazil.core.key_changes import keys_at_first
-from frazil.core.latest_per_key import latest_per_key
-from frazil.core.partial_rows import fill
-from frazil.engine.kept_batch import moved_rows, moving_of_bucket
-from frazil.engine.row_form import RowForm, from_blocks, to_blocks
+from frazil_old.config.spec import parse_spec
+from frazil_old.core.key_changes import keys_at_first
+from frazil_old.core.latest_per_key import latest_per_key
+from frazil_old.core.partial_rows import fill
+from frazil_old.engine.kept_batch import moved_rows, moving_of_bucket
+from frazil_old.engine.row_form import RowForm, from_blocks, to_blocks
 from helpers import spec_of
 
 ONE = parse_spec(spec_of("public.t", "id INT4", "v WSTRING(9)", "w WSTRING(9)"))

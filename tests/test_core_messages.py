@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from frazil.config.spec import parse_spec
-from frazil.core.bad_rows import COMMIT_TIME, FIELDS, KEY, OP
-from frazil.core.messages import (
+from frazil_old.config.spec import parse_spec
+from frazil_old.core.bad_rows import COMMIT_TIME, FIELDS, KEY, OP
+from frazil_old.core.messages import (
     MessageNames,
     columns_of,
     gather,

@@ -8,15 +8,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from frazil.config.columns import Column
-from frazil.config.spec import parse_spec
-from frazil.core.parquet_types import type_values
-from frazil.dms.endpoint import Endpoint, SourceTable
-from frazil.dms.file_layout import CHANGE_PHASE
-from frazil.dms.listing import DmsObject
-from frazil.dms.mappings import Mappings
-from frazil.engine.read_files import plan_files, read_changes
-from frazil.errors import FrazilError
+from frazil_old.config.columns import Column
+from frazil_old.config.spec import parse_spec
+from frazil_old.core.parquet_types import type_values
+from frazil_old.dms.endpoint import Endpoint, SourceTable
+from frazil_old.dms.file_layout import CHANGE_PHASE
+from frazil_old.dms.listing import DmsObject
+from frazil_old.dms.mappings import Mappings
+from frazil_old.engine.read_files import plan_files, read_changes
+from frazil_old.errors import FrazilError
 from helpers import spec_of
 
 SPEC = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(9)"))

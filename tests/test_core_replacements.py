@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from frazil.config.spec import parse_spec
-from frazil.core.changes import change_rows, type_parquet
-from frazil.core.field_meaning import ReadRules
+from frazil_old.config.spec import parse_spec
+from frazil_old.core.changes import change_rows, type_parquet
+from frazil_old.core.field_meaning import ReadRules
 from helpers import spec_of
 from test_declared_values import BAD, DECLARED, IN_LAKE
 

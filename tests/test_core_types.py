@@ -8,8 +8,8 @@ from struct import pack, unpack
 import pyarrow as pa
 import pytest
 
-from frazil.config.columns import TYPES, Column
-from frazil.core.types import MISFIT, arrow_type, judge, type_texts
+from frazil_old.config.columns import TYPES, Column
+from frazil_old.core.types import MISFIT, arrow_type, judge, type_texts
 
 
 def float32(value: float) -> float:

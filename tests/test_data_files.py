@@ -27,8 +27,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )  # fmt: skip
 
-from frazil.lake import data_file_writer
-from frazil.lake.data_file_writer import DataFileWriter
+from frazil_old.lake import data_file_writer
+from frazil_old.lake.data_file_writer import DataFileWriter
 
 KINDS = {
     "id": LongType(), "small": IntegerType(), "flag": BooleanType(), "price": DecimalType(12, 2), "real": FloatType(), "wide": DoubleType(),

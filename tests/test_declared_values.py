@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from frazil.config.settings import CdcMergeSettings
-from frazil.config.spec import SpecError, parse_spec
-from frazil.flows import quarantine_replay
+from frazil_old.config.settings import CdcMergeSettings
+from frazil_old.config.spec import SpecError, parse_spec
+from frazil_old.flows import quarantine_replay
 from helpers import I, U, spec_of
 from lake_reader import lake_rows
 from stream_world import KafkaWorld

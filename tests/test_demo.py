@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from frazil import exit_codes
-from frazil.config.spec import load_specs
+from frazil_old import exit_codes
+from frazil_old.config.spec import load_specs
 
 pytestmark = [pytest.mark.notebooks, pytest.mark.slow]
 ROOT = Path(__file__).parent.parent
@@ -50,7 +50,7 @@ def test_the_demo_ends_equal_and_says_so(tmp_path):
     assert [o["text"] for o in outputs if o.get("name") == "stderr"] == [], "a warning stands in a notebook"
     # The source is gone, and what the demo leaves can be gone on with all the same.
     again = subprocess.run(
-        [sys.executable, "-m", "frazil.cli", "run", "02_cdc_merge", "--env", "demo"], cwd=tmp_path, text=True,
+        [sys.executable, "-m", "frazil_old.cli", "run", "02_cdc_merge", "--env", "demo"], cwd=tmp_path, text=True,
         capture_output=True, env={**os.environ, "FRAZIL_PARAMS": str(tmp_path / "params")},
     )  # fmt: skip
     assert again.returncode == exit_codes.NOTHING, again.stdout + again.stderr

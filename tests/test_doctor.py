@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 import reference
-from frazil import exit_codes
-from frazil.cli import doctor, main
-from frazil.dms import storage
-from frazil.lake import clocks
+from frazil_old import exit_codes
+from frazil_old.cli import doctor, main
+from frazil_old.dms import storage
+from frazil_old.lake import clocks
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_all_is_there_and_nothing_is_left_behind(place, capsys):
 
 
 def test_spark_is_not_loaded(place):
-    code = "from frazil.cli import main\nimport sys\nmain(['doctor', '--env', 'demo'])\nprint('pyspark' in sys.modules)"
+    code = "from frazil_old.cli import main\nimport sys\nmain(['doctor', '--env', 'demo'])\nprint('pyspark' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ)
     assert done.stdout.splitlines()[-1] == "False", done.stderr
 

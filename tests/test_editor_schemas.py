@@ -8,12 +8,12 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from frazil.cli import main, schema
-from frazil.config.settings import ParameterError, resolve
-from frazil.config.spec import SpecError, parse_spec
-from frazil.dms.aws_json import read_endpoint_document
-from frazil.dms.endpoint import read_endpoint
-from frazil.dms.source_errors import EndpointError
+from frazil_old.cli import main, schema
+from frazil_old.config.settings import ParameterError, resolve
+from frazil_old.config.spec import SpecError, parse_spec
+from frazil_old.dms.aws_json import read_endpoint_document
+from frazil_old.dms.endpoint import read_endpoint
+from frazil_old.dms.source_errors import EndpointError
 
 PARAMS = Path(__file__).parent.parent / "params"
 SHIPPED = sorted(PARAMS.rglob("*.yml"))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from frazil.cli import check
-from frazil.config.settings import OperateSettings
+from frazil_old.cli import check
+from frazil_old.config.settings import OperateSettings
 from helpers import FILE2, D, I, U
 from lake_reader import duckdb_rows, lake_rows
 from stream_world import KafkaWorld, KinesisWorld

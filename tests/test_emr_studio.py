@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import reference
-from frazil import exit_codes
-from frazil.config import spark_session
-from frazil.results import TablesFailedError
+from frazil_old import exit_codes
+from frazil_old.config import spark_session
+from frazil_old.results import TablesFailedError
 
 ROOT = Path(__file__).parent.parent
 
@@ -90,13 +90,13 @@ def test_the_notebooks_run_beside_a_session_that_is_there_and_without_ipython(sp
 def test_the_library_is_imported_from_a_zip(tmp_path):
     """That is how it comes to a cluster; nothing may look for files beside the modules."""
     with zipfile.ZipFile(tmp_path / "frazil.zip", "w") as kept:
-        for file in sorted(f for f in (ROOT / "lib/frazil").rglob("*") if f.suffix in (".py", ".j2")):
+        for file in sorted(f for f in (ROOT / "lib/frazil_old").rglob("*") if f.suffix in (".py", ".j2")):
             kept.write(file, file.relative_to(ROOT / "lib"))
     code = (
-        "import pkgutil, importlib, frazil\n"
-        "names = [m.name for m in pkgutil.walk_packages(frazil.__path__, 'frazil.') if not m.name.endswith('__main__')]\n"
+        "import pkgutil, importlib, frazil_old as frazil\n"
+        "names = [m.name for m in pkgutil.walk_packages(frazil.__path__, 'frazil_old.') if not m.name.endswith('__main__')]\n"
         "for name in names: importlib.import_module(name)\n"
-        "from frazil.report.notebook_output import Grid\n"
+        "from frazil_old.report.notebook_output import Grid\n"
         "print(len(names), frazil.__file__, Grid([{'a': '<b>'}])._repr_html_())"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env={"PYTHONPATH": "frazil.zip", "PATH": "/usr/bin:/bin"})  # fmt: skip
@@ -118,7 +118,9 @@ def test_the_policy_of_the_page_allows_what_jobs_of_the_deployment_may_do():
 
     page = (ROOT / "lib/docs/emr-studio.md").read_text()
     (policy,) = [json.loads(t) for t in re.findall(r"```json\n(.*?)```", page, re.S) if '"Version"' in t]
-    (template,) = re.findall(r"  JobPolicy:\n.*?- Sid: Queue", (ROOT / "lib/frazil/aws/stack.yml").read_text(), re.S)
+    (template,) = re.findall(
+        r"  JobPolicy:\n.*?- Sid: Queue", (ROOT / "lib/frazil_old/aws/stack.yml").read_text(), re.S
+    )
     assert allowed(policy["Statement"]) == set(re.findall(r"(?:s3|glue):[A-Z]\w+", template))
 
 

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from frazil.config.settings import resolve
-from frazil.flows import cdc, full_load, ledger, maintenance, reconcile, setup
-from frazil.flows.workbook import Workbook
-from frazil.lake.tables import read_table_state
-from frazil.report import chart_captions
-from frazil.report.latency import Analysis
-from frazil.results import raise_if_failed
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.simulator import DmsSimulator
 from frazil_demo.workload import Workload
+from frazil_old.config.settings import resolve
+from frazil_old.flows import cdc, full_load, ledger, maintenance, reconcile, setup
+from frazil_old.flows.workbook import Workbook
+from frazil_old.lake.tables import read_table_state
+from frazil_old.report import chart_captions
+from frazil_old.report.latency import Analysis
+from frazil_old.results import raise_if_failed
 
 pytestmark = pytest.mark.spark
 PARAMS = Path(__file__).parent.parent / "params"

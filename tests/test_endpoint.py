@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from frazil.config.settings import SetupSettings
-from frazil.config.spec import parse_spec
-from frazil.dms import mappings as kinds
-from frazil.dms.aws_json import TableStatistics, read_statistics, read_task_settings
-from frazil.dms.endpoint import Endpoint, read_endpoint
-from frazil.dms.mappings import Mappings, read_mappings
-from frazil.dms.settings_lint import COST, LOSS, NOTE, lint
-from frazil.dms.source_errors import EndpointError
-from frazil.flows import setup
+from frazil_old.config.settings import SetupSettings
+from frazil_old.config.spec import parse_spec
+from frazil_old.dms import mappings as kinds
+from frazil_old.dms.aws_json import TableStatistics, read_statistics, read_task_settings
+from frazil_old.dms.endpoint import Endpoint, read_endpoint
+from frazil_old.dms.mappings import Mappings, read_mappings
+from frazil_old.dms.settings_lint import COST, LOSS, NOTE, lint
+from frazil_old.dms.source_errors import EndpointError
+from frazil_old.flows import setup
 from helpers import WITH_BEFORE_IMAGE_AND_SEQUENCE, I, World, spec_of
 
 

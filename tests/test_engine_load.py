@@ -7,12 +7,12 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from frazil.config.spec import parse_spec
-from frazil.engine import load_files as load_files_module
-from frazil.engine.load_files import write_in_tasks
-from frazil.engine.read_files import FileToRead, ReadPlan
-from frazil.engine.write_rows import WritePlan
-from frazil.lake import jvm_data_files, jvm_maintenance, jvm_row_delta
+from frazil_old.config.spec import parse_spec
+from frazil_old.engine import load_files as load_files_module
+from frazil_old.engine.load_files import write_in_tasks
+from frazil_old.engine.read_files import FileToRead, ReadPlan
+from frazil_old.engine.write_rows import WritePlan
+from frazil_old.lake import jvm_data_files, jvm_maintenance, jvm_row_delta
 from helpers import FILE1, LOAD1, ONE_COMMIT, D, I, U
 from lake_reader import duckdb_rows, lake_rows, metadata_of
 

@@ -14,14 +14,14 @@ import yaml
 
 import aws_emulator
 import trino_server
-from frazil.cli.commands import main
-from frazil.config import jars
-from frazil.config.settings import ParameterError, Settings, resolve
-from frazil.config.validation import checked
-from frazil.config.warehouse_model import WarehouseEntries
-from frazil.config.warehouses import Warehouse
-from frazil.lake import pyiceberg_catalog
-from frazil.warehouses.family import family
+from frazil_old.cli.commands import main
+from frazil_old.config import jars
+from frazil_old.config.settings import ParameterError, Settings, resolve
+from frazil_old.config.validation import checked
+from frazil_old.config.warehouse_model import WarehouseEntries
+from frazil_old.config.warehouses import Warehouse
+from frazil_old.lake import pyiceberg_catalog
+from frazil_old.warehouses.family import family
 from helpers import D, I, U, World
 from rest_catalog import RestCatalog
 from warehouse_grammar import require_properties
@@ -34,10 +34,10 @@ WAREHOUSE = {"engine": "trino", "database": "glue", "region": aws_emulator.REGIO
 EXPECTED = {n: f"v{n}" for n in range(40) if n not in (3, 5)} | {4: "new", 6: "newer", 100: "x"}
 WORK = """
 import json, sys
-from frazil.config.settings import resolve
-from frazil.flows import cdc, full_load, setup
-from frazil.flows.workbook import Workbook
-from frazil.results import raise_if_failed
+from frazil_old.config.settings import resolve
+from frazil_old.flows import cdc, full_load, setup
+from frazil_old.flows.workbook import Workbook
+from frazil_old.results import raise_if_failed
 step, tables = sys.argv[1], json.loads(sys.argv[2])
 for table, engines in tables.items():
     def book(notebook, **more):

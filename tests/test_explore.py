@@ -11,13 +11,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from frazil.config.settings import ExploreSettings, MaintenanceSettings, ParameterError
-from frazil.config.timestamps import clock
-from frazil.dms.endpoint import DatePartition
-from frazil.flows import explore, file_batch, ledger, quarantine_counts, row_history
-from frazil.flows.explore import ExploreError
-from frazil.lake import jvm, table_history
-from frazil.report import notebook_output
+from frazil_old.config.settings import ExploreSettings, MaintenanceSettings, ParameterError
+from frazil_old.config.timestamps import clock
+from frazil_old.dms.endpoint import DatePartition
+from frazil_old.flows import explore, file_batch, ledger, quarantine_counts, row_history
+from frazil_old.flows.explore import ExploreError
+from frazil_old.lake import jvm, table_history
+from frazil_old.report import notebook_output
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, U
 
 pytestmark = pytest.mark.spark

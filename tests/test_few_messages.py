@@ -13,14 +13,14 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import KafkaError, TopicPartition
 
-from frazil.dms import kafka as kafka_reader
-from frazil.dms.kafka import Kafka
-from frazil.dms.stream_source import ExpiredError, UnreachableError
-from frazil.engine import message_batch, message_blocks
-from frazil.engine.message_batch import MOST
-from frazil.flows import stream_cdc, stream_read
-from frazil.lake.rollback import RolledBackError
-from frazil.lake.tables import read_table_state
+from frazil_old.dms import kafka as kafka_reader
+from frazil_old.dms.kafka import Kafka
+from frazil_old.dms.stream_source import ExpiredError, UnreachableError
+from frazil_old.engine import message_batch, message_blocks
+from frazil_old.engine.message_batch import MOST
+from frazil_old.flows import stream_cdc, stream_read
+from frazil_old.lake.rollback import RolledBackError
+from frazil_old.lake.tables import read_table_state
 from helpers import slow
 from stream_world import KafkaWorld
 

@@ -7,19 +7,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from frazil.config.settings import CdcMergeSettings
-from frazil.config.spec import parse_spec
-from frazil.dms import pending_changes
-from frazil.dms.applied_files import AppliedFiles
-from frazil.dms.endpoint import Endpoint, SourceTable
-from frazil.dms.file_columns import file_layout, header
-from frazil.dms.file_layout import CHANGE_PHASE
-from frazil.dms.late_files import clock_went_back
-from frazil.dms.listing import DmsObject, TableObjects, list_table
-from frazil.dms.mappings import Mappings
-from frazil.dms.position import MAX_RECENT, VERSION, Position, PositionError, after_changes, after_load
-from frazil.dms.source_errors import SourceError
-from frazil.flows.file_batch import take_batch, within_limits
+from frazil_old.config.settings import CdcMergeSettings
+from frazil_old.config.spec import parse_spec
+from frazil_old.dms import pending_changes
+from frazil_old.dms.applied_files import AppliedFiles
+from frazil_old.dms.endpoint import Endpoint, SourceTable
+from frazil_old.dms.file_columns import file_layout, header
+from frazil_old.dms.file_layout import CHANGE_PHASE
+from frazil_old.dms.late_files import clock_went_back
+from frazil_old.dms.listing import DmsObject, TableObjects, list_table
+from frazil_old.dms.mappings import Mappings
+from frazil_old.dms.position import MAX_RECENT, VERSION, Position, PositionError, after_changes, after_load
+from frazil_old.dms.source_errors import SourceError
+from frazil_old.flows.file_batch import take_batch, within_limits
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, U, spec_of
 
 spark = pytest.mark.spark

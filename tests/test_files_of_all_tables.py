@@ -2,10 +2,10 @@
 
 import pytest
 
-from frazil.dms.listing import Watch
-from frazil.flows import cdc, workbook
-from frazil.flows.plan import plan
-from frazil.flows.reconcile import compare
+from frazil_old.dms.listing import Watch
+from frazil_old.flows import cdc, workbook
+from frazil_old.flows.plan import plan
+from frazil_old.flows.reconcile import compare
 from helpers import FILE1, FILE2, FILE3, I, U
 
 pytestmark = pytest.mark.spark

@@ -2,7 +2,7 @@
 
 import pytest
 
-from frazil.cli import main
+from frazil_old.cli import main
 from helpers import ONE_COMMIT, I, World
 from lake_reader import duckdb_rows, lake_rows, lake_tables
 

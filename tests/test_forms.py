@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from frazil.config.settings import resolve
-from frazil.flows import cdc, full_load, reconcile, setup
-from frazil.flows.workbook import Workbook
-from frazil.results import raise_if_failed
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.simulator import DmsSimulator, Slot
 from frazil_demo.workload import Workload
+from frazil_old.config.settings import resolve
+from frazil_old.flows import cdc, full_load, reconcile, setup
+from frazil_old.flows.workbook import Workbook
+from frazil_old.results import raise_if_failed
 from helpers import slow
 
 pytestmark = pytest.mark.spark

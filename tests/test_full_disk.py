@@ -11,12 +11,12 @@ import nbformat
 import pytest
 
 import reference
-from frazil import exit_codes
-from frazil.cli import check, main
-from frazil.cli.run_folder import RunFolder
-from frazil.config.settings import resolve
-from frazil.flows.workbook import Workbook
-from frazil.report import runs
+from frazil_old import exit_codes
+from frazil_old.cli import check, main
+from frazil_old.cli.run_folder import RunFolder
+from frazil_old.config.settings import resolve
+from frazil_old.flows.workbook import Workbook
+from frazil_old.report import runs
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount the small disk that these tests fill")
@@ -63,7 +63,7 @@ def with_notebook(place: Path, code: str) -> None:
 
 
 RESULT = """
-from frazil.report.notebook_output import NotebookResult
+from frazil_old.report.notebook_output import NotebookResult
 NotebookResult("setup", "ok", tables={"app.person": {"status": "created"}})
 """
 FILLS = """
@@ -85,7 +85,7 @@ def test_a_run_goes_on_and_tells_what_came_of_it(place, when):
     elif when == "read-only":
         make_read_only(place)
     environment = {**os.environ, "FRAZIL_PARAMS": str(place / "params")}
-    command = [sys.executable, "-m", "frazil.cli", "run", "00_setup", "--env", "demo"]
+    command = [sys.executable, "-m", "frazil_old.cli", "run", "00_setup", "--env", "demo"]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert ran.returncode == exit_codes.OK and "00_setup: ok in" in ran.stderr, ran.stdout + ran.stderr
     assert f"{place}/runs/demo cannot be written: " in ran.stderr and "Traceback" not in ran.stderr

@@ -10,15 +10,15 @@ import pytest
 import yaml
 
 import aws_emulator
-from frazil import exit_codes
-from frazil.cli import main
-from frazil.cli.aws import _lag
-from frazil.config import jars
-from frazil.config.settings import Settings, resolve
-from frazil.errors import FrazilError
-from frazil.flows import pending_work
-from frazil.flows.workbook import Workbook
-from frazil.lake import pyiceberg_catalog
+from frazil_old import exit_codes
+from frazil_old.cli import main
+from frazil_old.cli.aws import _lag
+from frazil_old.config import jars
+from frazil_old.config.settings import Settings, resolve
+from frazil_old.errors import FrazilError
+from frazil_old.flows import pending_work
+from frazil_old.flows.workbook import Workbook
+from frazil_old.lake import pyiceberg_catalog
 from helpers import U, World
 
 LIB = Path(jars.__file__).parent.parent.parent
@@ -26,10 +26,10 @@ EXAMPLE = yaml.safe_load((LIB.parent / "params/aws-glue.yml").read_text())["comm
 GLUE = {**EXAMPLE, "warehouse": "s3://lake/tables"}
 WORK = """
 import sys
-from frazil.config.settings import resolve
-from frazil.flows import cdc, full_load, setup
-from frazil.results import raise_if_failed
-from frazil.flows.workbook import Workbook
+from frazil_old.config.settings import resolve
+from frazil_old.flows import cdc, full_load, setup
+from frazil_old.results import raise_if_failed
+from frazil_old.flows.workbook import Workbook
 for name, flow in {"setup": setup.create_tables, "full_load": full_load.run, "cdc_merge": cdc.run}.items():
     book = Workbook(resolve(name, {"env": "w"}).settings)
     raise_if_failed(flow(book))

@@ -5,9 +5,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from frazil.config.settings import CdcMergeSettings, ExploreSettings, MaintenanceSettings
-from frazil.flows import explore, maintenance, quarantine_replay, row_history
-from frazil.flows.plan import plan
+from frazil_old.config.settings import CdcMergeSettings, ExploreSettings, MaintenanceSettings
+from frazil_old.flows import explore, maintenance, quarantine_replay, row_history
+from frazil_old.flows.plan import plan
 from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, csv_field
 from lake_reader import lake_table
 from stream_world import KafkaWorld

@@ -12,12 +12,12 @@ from threading import Event, Lock
 import numpy as np
 import pytest
 
-from frazil.config.paths import local_path
-from frazil.config.settings import MaintenanceSettings
-from frazil.lake import index_store, jvm, jvm_data_files, jvm_files, maintenance_actions
-from frazil.lake.index_store import IndexStore
-from frazil.lake.index_sync import Locator
-from frazil.lake.key_index import KeyIndex, parsed, written
+from frazil_old.config.paths import local_path
+from frazil_old.config.settings import MaintenanceSettings
+from frazil_old.lake import index_store, jvm, jvm_data_files, jvm_files, maintenance_actions
+from frazil_old.lake.index_store import IndexStore
+from frazil_old.lake.index_sync import Locator
+from frazil_old.lake.key_index import KeyIndex, parsed, written
 from helpers import FILE1, FILE2, FILE3, D, I, U
 
 MANIFEST = "manifest.json"

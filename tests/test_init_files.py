@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from frazil import exit_codes
-from frazil.cli import main
-from frazil.cli.init import _specs
-from frazil.config.columns import Column
-from frazil.config.settings import resolve
-from frazil.config.spec import load_specs
-from frazil.core.types import judge
-from frazil.dms.mappings import Mappings
-from frazil.flows.source_catalog import CatalogTable
-from frazil.flows.workbook import Workbook
+from frazil_old import exit_codes
+from frazil_old.cli import main
+from frazil_old.cli.init import _specs
+from frazil_old.config.columns import Column
+from frazil_old.config.settings import resolve
+from frazil_old.config.spec import load_specs
+from frazil_old.core.types import judge
+from frazil_old.dms.mappings import Mappings
+from frazil_old.flows.source_catalog import CatalogTable
+from frazil_old.flows.workbook import Workbook
 from lake_reader import duckdb_rows
 from mutated_files import DIALECTS, mutated_file, valid_file
 

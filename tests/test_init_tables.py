@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from frazil import exit_codes
-from frazil.cli import main
-from frazil.config.settings import resolve
-from frazil.flows import cdc, full_load, setup
-from frazil.flows.workbook import Workbook
-from frazil.results import raise_if_failed
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.simulator import DmsSimulator, Slot
+from frazil_old import exit_codes
+from frazil_old.cli import main
+from frazil_old.config.settings import resolve
+from frazil_old.flows import cdc, full_load, setup
+from frazil_old.flows.workbook import Workbook
+from frazil_old.results import raise_if_failed
 from lake_reader import lake_rows
 
 pytestmark = pytest.mark.spark

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from frazil.config import jars
-from frazil.config.jars import JarsError, fetch, packages
-from frazil.config.settings import CdcMergeSettings, Settings
+from frazil_old.config import jars
+from frazil_old.config.jars import JarsError, fetch, packages
+from frazil_old.config.settings import CdcMergeSettings, Settings
 
 POM = "<project><modelVersion>4.0.0</modelVersion><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{}</project>"
 NEEDS = "<dependencies><dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency></dependencies>"

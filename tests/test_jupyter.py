@@ -148,10 +148,10 @@ STUB = """
 import os, threading, time
 from types import SimpleNamespace
 os.environ["FRAZIL_PARAMS"] = {params!r}
-from frazil.config.settings import resolve
-from frazil.results import TableResult
-from frazil.flows.workbook import Workbook
-from frazil.lake import jvm
+from frazil_old.config.settings import resolve
+from frazil_old.results import TableResult
+from frazil_old.flows.workbook import Workbook
+from frazil_old.lake import jvm
 jvm.use = lambda spark: None
 cancelled, begun = set(), []
 context = SimpleNamespace(
@@ -227,7 +227,7 @@ def test_an_error_of_the_user_is_two_lines_and_its_trace_is_in_the_log(light):
 
 def test_a_misspelt_parameter_is_all_that_a_fresh_kernel_shows(server, light):
     """No workbook has opened a log yet: Python's own way would be to print the trace."""
-    code = "import os\nos.environ['FRAZIL_PARAMS'] = {!r}\nfrom frazil.config.settings import resolve\nmax_batch_mbs = 5\nresolve('cdc_merge', globals())"
+    code = "import os\nos.environ['FRAZIL_PARAMS'] = {!r}\nfrom frazil_old.config.settings import resolve\nmax_batch_mbs = 5\nresolve('cdc_merge', globals())"
     shown = Kernel(server, "fresh.ipynb").run(code.format(str(light[1] / "params")))
     (told,) = errors(shown)
     assert told == "ParameterError: unknown parameter 'max_batch_mbs'\n  cure: did you mean 'max_batch_mb'?"
@@ -243,7 +243,7 @@ print(r.settings.env, r.settings.lane, r.settings.max_batch_files, r.origin.get(
 @pytest.fixture(scope="module")
 def resolving(server, light) -> Kernel:
     kernel = Kernel(server, "parameters.ipynb")
-    opened = kernel.run(f"import os\nos.environ['FRAZIL_PARAMS'] = {str(light[1] / 'params')!r}\nfrom frazil.config.settings import resolve", cellId="01")  # fmt: skip
+    opened = kernel.run(f"import os\nos.environ['FRAZIL_PARAMS'] = {str(light[1] / 'params')!r}\nfrom frazil_old.config.settings import resolve", cellId="01")  # fmt: skip
     assert not errors(opened)
     return kernel
 
@@ -278,7 +278,7 @@ def test_what_papermill_injects_wins_over_the_cell(light, tmp_path):
     import papermill
 
     cells = [
-        ("from frazil.config.settings import resolve", []), ('env = "demo"\nlane = "auto"\nmax_batches = 2', ["parameters"]),
+        ("from frazil_old.config.settings import resolve", []), ('env = "demo"\nlane = "auto"\nmax_batches = 2', ["parameters"]),
         ('s = resolve("cdc_merge", globals()).settings\nprint(s.lane, s.max_batches)', []),
     ]  # fmt: skip
     code = [nbformat.v4.new_code_cell(source, metadata={"tags": tags}) for source, tags in cells]
@@ -297,10 +297,10 @@ def test_what_papermill_injects_wins_over_the_cell(light, tmp_path):
 BOTH = """
 import os
 os.environ["FRAZIL_PARAMS"] = {params!r}
-from frazil.config.settings import resolve
-from frazil.flows import cdc, full_load, setup
-from frazil.results import raise_if_failed
-from frazil.flows.workbook import Workbook
+from frazil_old.config.settings import resolve
+from frazil_old.flows import cdc, full_load, setup
+from frazil_old.results import raise_if_failed
+from frazil_old.flows.workbook import Workbook
 
 def book(notebook):
     return Workbook(resolve(notebook, globals()).settings)
@@ -337,10 +337,10 @@ def test_one_kernel_writes_to_the_lake_of_the_environment_that_its_cell_names(se
 OPEN = """
 import os
 os.environ["FRAZIL_PARAMS"] = {params!r}
-from frazil.config.settings import resolve
-from frazil.flows import cdc
-from frazil.flows.workbook import Workbook
-from frazil.report import notebook_output
+from frazil_old.config.settings import resolve
+from frazil_old.flows import cdc
+from frazil_old.flows.workbook import Workbook
+from frazil_old.report import notebook_output
 run_for_s, trigger_s, max_batch_files = {run_for_s}, 1.0, 1
 book = Workbook(resolve("cdc_merge", globals()).settings)
 done = cdc.run(book)
@@ -465,8 +465,8 @@ CUT_OFF = {"KeyboardInterrupt", "Py4JNetworkError"}
 def test_an_interrupted_query_ends_in_spark_too_and_the_next_cell_works(world, ingest, tmp_path):
     """A query of the library's and one of the user's own, in the notebook that looks and in the one that ingests."""
     looking, ingesting, *_ = ingest
-    setup = "from frazil.config.settings import resolve\nfrom frazil.flows import explore\nfrom frazil.flows.workbook import Workbook\nbook = Workbook(resolve({!r}, {{}}).settings)\nbook.spark"
-    slow = "import frazil.flows.explore as looked\nread = looked.history.read\nlooked.history.read = lambda *given: read(*given).join(book.spark.range(10**13).selectExpr('id n').where('sqrt(n) < 0'))"
+    setup = "from frazil_old.config.settings import resolve\nfrom frazil_old.flows import explore\nfrom frazil_old.flows.workbook import Workbook\nbook = Workbook(resolve({!r}, {{}}).settings)\nbook.spark"
+    slow = "import frazil_old.flows.explore as looked\nread = looked.history.read\nlooked.history.read = lambda *given: read(*given).join(book.spark.range(10**13).selectExpr('id n').where('sqrt(n) < 0'))"
     before = world.rows("t"), world.head("t"), world.position("t")
     for kernel, notebook in ((looking, "explore"), (ingesting, "cdc_merge")):
         assert not errors(kernel.run(setup.format(notebook)))

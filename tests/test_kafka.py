@@ -14,11 +14,11 @@ from decimal import Decimal
 
 import pytest
 
-from frazil.cli import check
-from frazil.config.settings import OperateSettings
-from frazil.flows import lag, quarantine_counts, quarantine_replay
-from frazil.lake import jvm, pyiceberg_catalog, quarantine_table
-from frazil.results import TableResult
+from frazil_old.cli import check
+from frazil_old.config.settings import OperateSettings
+from frazil_old.flows import lag, quarantine_counts, quarantine_replay
+from frazil_old.lake import jvm, pyiceberg_catalog, quarantine_table
+from frazil_old.results import TableResult
 from helpers import Killed, slow
 from stream_world import KafkaWorld
 
@@ -517,7 +517,7 @@ def test_a_broker_that_stops_and_starts_loses_and_doubles_nothing(new_stream):
     w.kafka.stop()
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("frazil.dms.kafka.PATIENCE_S", 2)
+            patch.setattr("frazil_old.dms.kafka.PATIENCE_S", 2)
             with pytest.raises(Exception, match="do not answer"):
                 w.merge()
     finally:
@@ -714,8 +714,8 @@ def test_a_key_that_moved_to_a_partition_before_its_own_stops_its_table_until_ba
     new_stream, monkeypatch, by_tasks
 ):
     if by_tasks:
-        monkeypatch.setattr("frazil.engine.message_batch.MOST", 0)
-        monkeypatch.setattr("frazil.flows.stream_read.MOST", 0)
+        monkeypatch.setattr("frazil_old.engine.message_batch.MOST", 0)
+        monkeypatch.setattr("frazil_old.flows.stream_read.MOST", 0)
     w = new_stream(partitions=3).table("t").loaded()
     w.message("insert", partition=1, id=1, v="old").message("insert", partition=2, id=2, v="a")
     _add_partitions(w, 4)
@@ -732,7 +732,7 @@ def test_who_may_log_in_reads_and_the_password_is_never_shown(new_stream, monkey
     given = {"SECURITY_PROTOCOL": "SASL_PLAINTEXT", "SASL_MECHANISM": "PLAIN", "USERNAME": "frazil", "PASSWORD": "wrong-secret"}  # fmt: skip
     for name, value in given.items():
         monkeypatch.setenv(f"FRAZIL_KAFKA_{name}", value)
-    monkeypatch.setattr("frazil.dms.kafka.PATIENCE_S", 3)
+    monkeypatch.setattr("frazil_old.dms.kafka.PATIENCE_S", 3)
     w.setup()
     with pytest.raises(Exception, match="has the credentials") as refused:
         w.full_load()
@@ -747,7 +747,7 @@ def test_who_may_log_in_reads_and_the_password_is_never_shown(new_stream, monkey
 def test_a_run_without_an_end_reads_once_for_all_tables_and_outlives_the_broker_and_a_failing_table(
     new_stream, monkeypatch
 ):
-    from frazil.dms.kafka import Kafka
+    from frazil_old.dms.kafka import Kafka
 
     w, reads, take = new_stream().table("t").table("u").loaded(), [], Kafka.take
 
@@ -757,7 +757,7 @@ def test_a_run_without_an_end_reads_once_for_all_tables_and_outlives_the_broker_
         return taken
 
     monkeypatch.setattr(Kafka, "take", counted)
-    monkeypatch.setattr("frazil.dms.kafka.PATIENCE_S", 2)
+    monkeypatch.setattr("frazil_old.dms.kafka.PATIENCE_S", 2)
 
     def wait_for(table: str, offset: int) -> None:
         deadline = time.monotonic() + 60

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from frazil.config.spec import parse_spec
-from frazil.lake import index_segment, key_index
-from frazil.lake.index_segment import DamagedError, Layout, Segment, Writer, merged
-from frazil.lake.key_index import KeyIndex, key_numbers_sql, parsed, written
+from frazil_old.config.spec import parse_spec
+from frazil_old.lake import index_segment, key_index
+from frazil_old.lake.index_segment import DamagedError, Layout, Segment, Writer, merged
+from frazil_old.lake.key_index import KeyIndex, key_numbers_sql, parsed, written
 from helpers import spec_of
 
 

@@ -14,9 +14,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from frazil.dms.kinesis import _Reader, _ship_code
-from frazil.flows import quarantine_replay
-from frazil.lake import jvm
+from frazil_old.dms.kinesis import _Reader, _ship_code
+from frazil_old.flows import quarantine_replay
+from frazil_old.lake import jvm
 from helpers import Killed
 from stream_world import KinesisWorld
 
@@ -224,7 +224,7 @@ def test_a_run_whose_clock_was_hours_ahead_loses_no_later_message(new_stream, mo
     w = new_stream().table("t").message("load", id=1, v="a").loaded()
     ahead = SimpleNamespace(time=lambda: time.time() + 3 * 3600, sleep=time.sleep)
     with monkeypatch.context() as patch:
-        patch.setattr("frazil.dms.kinesis.time", ahead)
+        patch.setattr("frazil_old.dms.kinesis.time", ahead)
         w.message("insert", id=2, v="b").merged()
     w.message("insert", id=3, v="c").merged()
     assert w.rows("t") == [(1, "a"), (2, "b"), (3, "c")]
@@ -242,7 +242,7 @@ def test_what_may_have_expired_is_an_error_and_never_a_gap(new_stream, monkeypat
     w.message("insert", id=3, v="c")
     later = SimpleNamespace(time=lambda: time.time() + 25 * 3600, sleep=time.sleep)
     with monkeypatch.context() as patch:
-        patch.setattr("frazil.dms.kinesis.time", later)
+        patch.setattr("frazil_old.dms.kinesis.time", later)
         failed = w.merge()["t"]
     assert failed.failed and failed.decision and "keeps messages for 24 hours" in failed.note
     assert w.rows("t") == [(1, "a"), (2, "b")]

@@ -10,7 +10,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from frazil.cli import lab
+from frazil_old.cli import lab
 
 ROOT = Path(__file__).parent.parent
 
@@ -72,7 +72,7 @@ def test_jupyterlab_opens_on_the_start_page_with_the_checkout_as_its_root(tmp_pa
     fake.symlink_to(sys.executable)
     (tmp_path / "bin/jupyter").write_text('#!/bin/sh\nfor a in "$@"; do echo "$a"; done\n')
     (tmp_path / "bin/jupyter").chmod(0o755)
-    code = f"import sys; sys.executable = {str(fake)!r}; from frazil.cli import commands; commands.main(['lab', '--', '--no-browser'])"
+    code = f"import sys; sys.executable = {str(fake)!r}; from frazil_old.cli import commands; commands.main(['lab', '--', '--no-browser'])"
     environment = {**os.environ, "FRAZIL_PARAMS": str(tmp_path / "params")}
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
     given = ran.stdout.split()

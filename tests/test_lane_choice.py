@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from frazil.config.spec import parse_spec
-from frazil.lake.lane_choice import BatchToWrite, Costs, Lanes
+from frazil_old.config.spec import parse_spec
+from frazil_old.lake.lane_choice import BatchToWrite, Costs, Lanes
 from helpers import spec_of
 
 SPEC = parse_spec(spec_of("s.t", "id INT8", "v STRING(9)"))

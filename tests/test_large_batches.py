@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from frazil.dms.file_integrity import file_digests
-from frazil.dms.listing import DmsObject
-from frazil.engine import small_batch
-from frazil.engine.row_form import bucket_of_each_partition
-from frazil.flows import tasks_or_here
-from frazil.flows.tasks_or_here import digests_of
+from frazil_old.dms.file_integrity import file_digests
+from frazil_old.dms.listing import DmsObject
+from frazil_old.engine import small_batch
+from frazil_old.engine.row_form import bucket_of_each_partition
+from frazil_old.flows import tasks_or_here
+from frazil_old.flows.tasks_or_here import digests_of
 from helpers import D, I, U
 from lake_reader import lake_rows
 

@@ -6,10 +6,10 @@ import socket
 
 import pytest
 
-from frazil.cli.check import look
-from frazil.config.settings import FullLoadSettings, OperateSettings
-from frazil.flows import cdc
-from frazil.flows.plan import plan
+from frazil_old.cli.check import look
+from frazil_old.config.settings import FullLoadSettings, OperateSettings
+from frazil_old.flows import cdc
+from frazil_old.flows.plan import plan
 from helpers import FILE1, FILE2, FILE3, D, I, U, World
 from lake_reader import lake_rows
 

@@ -13,18 +13,18 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
-from frazil.cli import visible
-from frazil.config.settings import LatencySettings, OperateSettings
-from frazil.dms.endpoint import DatePartition, Endpoint
-from frazil.dms.listing import DmsObject
-from frazil.engine import latency_sketch, small_batch
-from frazil.engine.latency_sketch import OF_FILES, QUANTILES, Ages, sketch
-from frazil.flows import lag, ledger
-from frazil.lake import jvm, pyiceberg_catalog
-from frazil.report import chart_captions, lake_charts, latency_charts
-from frazil.report.chart_style import tick
-from frazil.report.latency import Analysis, shares, stage_name, stage_rows
-from frazil.report.settings_advice import Advice, Observed, Setting, fit
+from frazil_old.cli import visible
+from frazil_old.config.settings import LatencySettings, OperateSettings
+from frazil_old.dms.endpoint import DatePartition, Endpoint
+from frazil_old.dms.listing import DmsObject
+from frazil_old.engine import latency_sketch, small_batch
+from frazil_old.engine.latency_sketch import OF_FILES, QUANTILES, Ages, sketch
+from frazil_old.flows import lag, ledger
+from frazil_old.lake import jvm, pyiceberg_catalog
+from frazil_old.report import chart_captions, lake_charts, latency_charts
+from frazil_old.report.chart_style import tick
+from frazil_old.report.latency import Analysis, shares, stage_name, stage_rows
+from frazil_old.report.settings_advice import Advice, Observed, Setting, fit
 from helpers import FILE2, FILE3, D, I, U
 
 SCHEMA = """table string, snapshot_id long, committed_ms long, visible_ms long, changes long, files long, bytes long, picked_up_ms long,

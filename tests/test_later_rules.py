@@ -2,7 +2,7 @@
 
 import pytest
 
-from frazil.flows import quarantine_replay
+from frazil_old.flows import quarantine_replay
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, World
 from lake_reader import lake_rows
 

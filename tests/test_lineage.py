@@ -19,21 +19,21 @@ from jsonschema import Draft202012Validator, FormatChecker
 from openlineage.client.serde import Serde
 from referencing import Registry, Resource
 
-from frazil import exit_codes
-from frazil.cli import main, monitor
-from frazil.config.settings import CdcMergeSettings, resolve
-from frazil.dms.endpoint import Endpoint
-from frazil.errors import HIDDEN, hide
-from frazil.flows.workbook import Workbook
-from frazil.report import lineage
-from frazil.report.lineage import Place, RunFacts, Written
+from frazil_old import exit_codes
+from frazil_old.cli import main, monitor
+from frazil_old.config.settings import CdcMergeSettings, resolve
+from frazil_old.dms.endpoint import Endpoint
+from frazil_old.errors import HIDDEN, hide
+from frazil_old.flows.workbook import Workbook
+from frazil_old.report import lineage
+from frazil_old.report.lineage import Place, RunFacts, Written
 from monitored_world import Receiver, place_with_lake, with_notebook
 
 SPEC = Path(os.environ.get("FRAZIL_OPENLINEAGE", "/nowhere"))
 AT = datetime(2026, 3, 1, 8, 0, tzinfo=UTC)
 MERGED = """
-from frazil.report.notebook_output import finish
-from frazil.results import TableResult
+from frazil_old.report.notebook_output import finish
+from frazil_old.results import TableResult
 results = [TableResult("app.visit", "merged", counts={"changes": 7}), TableResult("app.person", "unchanged")]
 finish("cdc_merge", results)
 """

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from frazil.config.settings import MaintenanceSettings
-from frazil.flows import lag, maintenance
+from frazil_old.config.settings import MaintenanceSettings
+from frazil_old.flows import lag, maintenance
 from helpers import FILE1, LOAD1, ONE_COMMIT, World, csv_field, spec_of
 from lake_reader import lake_rows, lake_table
 

@@ -7,11 +7,11 @@ import pytest
 from botocore.exceptions import NoCredentialsError
 from botocore.stub import Stubber
 
-from frazil.config.settings import FullLoadSettings, ParameterError
-from frazil.dms import load_gate
-from frazil.dms.load_gate import DmsTaskError, ask
-from frazil.flows.plan import plan
-from frazil.results import TableResult
+from frazil_old.config.settings import FullLoadSettings, ParameterError
+from frazil_old.dms import load_gate
+from frazil_old.dms.load_gate import DmsTaskError, ask
+from frazil_old.flows.plan import plan
+from frazil_old.results import TableResult
 from helpers import LOAD1, U
 
 TASK = "arn:aws:dms:eu-west-1:111111111111:task:ABC"

@@ -13,10 +13,10 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from frazil.config.settings import LatencySettings, MaintenanceSettings, ParameterError
-from frazil.flows import cdc, ledger
-from frazil.flows import maintenance as flow
-from frazil.lake import (
+from frazil_old.config.settings import LatencySettings, MaintenanceSettings, ParameterError
+from frazil_old.flows import cdc, ledger
+from frazil_old.flows import maintenance as flow
+from frazil_old.lake import (
     batch_branches,
     compaction,
     jvm,
@@ -27,10 +27,10 @@ from frazil.lake import (
     snapshot_expiry,
     state_tags,
 )
-from frazil.lake.data_file_writer import DataFileWriter
-from frazil.lake.maintenance_plan import measure
-from frazil.lake.snapshot_log import KeptSnapshot, KeptSnapshots, read_kept_snapshots
-from frazil.lake.state_tags import states_to_tag
+from frazil_old.lake.data_file_writer import DataFileWriter
+from frazil_old.lake.maintenance_plan import measure
+from frazil_old.lake.snapshot_log import KeptSnapshot, KeptSnapshots, read_kept_snapshots
+from frazil_old.lake.state_tags import states_to_tag
 from helpers import FILE1, FILE2, FILE3, D, I, U
 from lake_reader import metadata_of
 
@@ -530,8 +530,8 @@ def test_a_run_with_a_spark_of_its_own_lets_others_go_first_and_says_so_but_a_dr
     """Its JVM, where the work is done, has priority 10, and so has the session that a kernel leads."""
     code = f"""
 import psutil
-from frazil.config.spark_session import get_spark
-from frazil.config.settings import MaintenanceSettings
+from frazil_old.config.spark_session import get_spark
+from frazil_old.config.settings import MaintenanceSettings
 spark = get_spark(MaintenanceSettings(root={str(tmp_path)!r}, dry_run={dry}, catalog_options={catalog_options!r}))
 jvm = spark.sparkContext._gateway.proc.pid
 lowest = {{psutil.os.getpriority(psutil.os.PRIO_PROCESS, t.id) for t in psutil.Process(jvm).threads()}}

@@ -6,14 +6,14 @@ import random
 
 import pytest
 
-from frazil.config.spec import parse_spec
-from frazil.core.messages import MessageNames
-from frazil.dms.kinesis import COLUMNS as COLUMNS_OF_KINESIS
-from frazil.dms.kinesis import CachedMessages
-from frazil.engine import message_batch, message_blocks
-from frazil.engine.collapsed_batch import Wanted, frame_of
-from frazil.engine.message_blocks import Part, PartReading
-from frazil.flows import stream_cdc, stream_read
+from frazil_old.config.spec import parse_spec
+from frazil_old.core.messages import MessageNames
+from frazil_old.dms.kinesis import COLUMNS as COLUMNS_OF_KINESIS
+from frazil_old.dms.kinesis import CachedMessages
+from frazil_old.engine import message_batch, message_blocks
+from frazil_old.engine.collapsed_batch import Wanted, frame_of
+from frazil_old.engine.message_blocks import Part, PartReading
+from frazil_old.flows import stream_cdc, stream_read
 from helpers import spec_of
 from stream_world import KafkaWorld
 

@@ -10,17 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from frazil.config.spec import parse_spec
-from frazil.core.changes import Changes
-from frazil.core.messages import Message, MessageNames, is_readable, parse_message, seconds_of, with_sequence
-from frazil.dms.control_records import DEFINING_OPERATIONS
-from frazil.dms.stream_source import ARRIVED
-from frazil.engine import message_batch, message_blocks
-from frazil.engine.collapsed_batch import Tally, Wanted
-from frazil.engine.large_batch import collapsed_rows, counted_blocks, ordering
-from frazil.engine.message_blocks import Part, PartReading
-from frazil.engine.row_form import RowForm
-from frazil.flows.stream_read import Group, groups_of_facts
+from frazil_old.config.spec import parse_spec
+from frazil_old.core.changes import Changes
+from frazil_old.core.messages import Message, MessageNames, is_readable, parse_message, seconds_of, with_sequence
+from frazil_old.dms.control_records import DEFINING_OPERATIONS
+from frazil_old.dms.stream_source import ARRIVED
+from frazil_old.engine import message_batch, message_blocks
+from frazil_old.engine.collapsed_batch import Tally, Wanted
+from frazil_old.engine.large_batch import collapsed_rows, counted_blocks, ordering
+from frazil_old.engine.message_blocks import Part, PartReading
+from frazil_old.engine.row_form import RowForm
+from frazil_old.flows.stream_read import Group, groups_of_facts
 from helpers import spec_of, type_parsed
 
 COLUMNS = ("id INT8", "n INT4", "price NUMERIC(12,2)", "flag BOOLEAN", "at DATETIME", "v NCLOB")

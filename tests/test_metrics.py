@@ -14,14 +14,14 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 
-from frazil import exit_codes
-from frazil.cli import check, main, monitor, run
-from frazil.config.processes import host
-from frazil.config.settings import resolve
-from frazil.report import metrics, runs
-from frazil.report.metrics import METRICS, Facts
-from frazil.report.notebook_output import finish
-from frazil.results import TableResult
+from frazil_old import exit_codes
+from frazil_old.cli import check, main, monitor, run
+from frazil_old.config.processes import host
+from frazil_old.config.settings import resolve
+from frazil_old.report import metrics, runs
+from frazil_old.report.metrics import METRICS, Facts
+from frazil_old.report.notebook_output import finish
+from frazil_old.results import TableResult
 from monitored_world import Receiver, place_with_lake, set_operate, with_notebook
 
 ROOT = Path(__file__).parent.parent
@@ -29,8 +29,8 @@ PAGE = ROOT / "lib/docs/monitoring.md"
 DASHBOARD = json.loads((ROOT / "lib/docs/grafana-dashboard.json").read_text(encoding="utf-8"))
 LIVE = {"lag_p50_s": 1.5, "lag_p99_s": 4.0, "commit_s": 0.3}
 MERGED = f"""
-from frazil.report.notebook_output import finish
-from frazil.results import TableResult
+from frazil_old.report.notebook_output import finish
+from frazil_old.results import TableResult
 finish("cdc_merge", [TableResult("app.visit", "merged", counts={{"changes": 7, "quarantined": 2}}, live={LIVE})])
 """
 

@@ -58,9 +58,9 @@ def replay(table: str) -> list[tuple]:
 @pytest.fixture(scope="module")
 def book(spark, catalog_options, tmp_path_factory):
     """The Northwind environment, set up, loaded and merged, four change files per batch."""
-    from frazil.config.settings import resolve
-    from frazil.flows import cdc, full_load, setup
-    from frazil.flows.workbook import Workbook
+    from frazil_old.config.settings import resolve
+    from frazil_old.flows import cdc, full_load, setup
+    from frazil_old.flows.workbook import Workbook
 
     cell = {
         "env": "northwind", "source": str(Path(SOURCE).absolute()), "catalog_options": catalog_options,
@@ -93,13 +93,13 @@ def test_all_tables_that_lie_there_are_taken(book):
 
 
 def test_a_second_run_finds_nothing_to_do(book):
-    from frazil.flows import cdc
+    from frazil_old.flows import cdc
 
     assert {r.status for r in cdc.run(book)} == {"unchanged"}
 
 
 def test_real_files_contradict_their_own_sequence_nowhere(book):
-    from frazil.lake import jvm
+    from frazil_old.lake import jvm
 
     snapshots = [
         s

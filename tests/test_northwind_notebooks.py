@@ -5,7 +5,7 @@ import shutil
 import papermill
 import pytest
 
-from frazil.report.notebook_output import read_record
+from frazil_old.report.notebook_output import read_record
 from test_northwind import ROOT, SOURCE, TABLES, replay
 
 pytestmark = [pytest.mark.notebooks, pytest.mark.northwind]

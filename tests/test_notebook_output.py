@@ -16,13 +16,13 @@ from types import SimpleNamespace
 import nbformat
 import pytest
 
-from frazil.errors import FrazilError, Message, counted
-from frazil.flows.preview_stages import Stage
-from frazil.report import live_status, notebook_output, runs
-from frazil.report.live_status import LiveStatus
-from frazil.report.notebook_output import Grid
-from frazil.results import TableResult, TablesFailedError
 from frazil_demo.report import write_report
+from frazil_old.errors import FrazilError, Message, counted
+from frazil_old.flows.preview_stages import Stage
+from frazil_old.report import live_status, notebook_output, runs
+from frazil_old.report.live_status import LiveStatus
+from frazil_old.report.notebook_output import Grid
+from frazil_old.results import TableResult, TablesFailedError
 
 HOSTILE = "<script>&\"'</td>{{ 7 * 7 }}<style>"
 LIB = Path(__file__).parent.parent / "lib"
@@ -202,7 +202,7 @@ def test_a_wheel_has_the_templates(tmp_path):
     assert templates and templates == {
         f.relative_to(tmp_path / "installed") for f in (tmp_path / "installed").rglob("*.j2")
     }
-    code = "import frazil_demo.report\nfrom frazil.report.notebook_output import Grid\nprint(frazil_demo.__file__, Grid([{'a': 1}])._repr_html_())"
+    code = "import frazil_demo.report\nfrom frazil_old.report.notebook_output import Grid\nprint(frazil_demo.__file__, Grid([{'a': 1}])._repr_html_())"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path / "installed")})  # fmt: skip
     assert str(tmp_path / "installed") in ran.stdout and "<table>" in ran.stdout, ran.stderr
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from frazil.config import jars
-from frazil.config.settings import Settings
-from frazil.report.notebook_output import read_record
+from frazil_old.config import jars
+from frazil_old.config.settings import Settings
+from frazil_old.report.notebook_output import read_record
 
 sys.path.insert(0, str(Path(__file__).parent))
 import reference

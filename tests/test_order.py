@@ -4,15 +4,15 @@ import random
 
 import pytest
 
-from frazil.config.spec import parse_spec
-from frazil.dms.endpoint import SourceTable, read_endpoint
-from frazil.dms.file_layout import LOAD_PHASE
-from frazil.dms.listing import list_table
-from frazil.dms.mappings import read_mappings
-from frazil.engine import read_files, small_batch
-from frazil.engine.large_batch import LEAST_GROUP
-from frazil.engine.read_files import FileToRead, plan_files
-from frazil.engine.tasks import MOST_GROUP, groups_of
+from frazil_old.config.spec import parse_spec
+from frazil_old.dms.endpoint import SourceTable, read_endpoint
+from frazil_old.dms.file_layout import LOAD_PHASE
+from frazil_old.dms.listing import list_table
+from frazil_old.dms.mappings import read_mappings
+from frazil_old.engine import read_files, small_batch
+from frazil_old.engine.large_batch import LEAST_GROUP
+from frazil_old.engine.read_files import FileToRead, plan_files
+from frazil_old.engine.tasks import MOST_GROUP, groups_of
 from helpers import FILE1, FILE2, FILE3, D, I, U
 
 pytestmark = pytest.mark.spark

@@ -3,11 +3,11 @@
 import pytest
 import yaml
 
-from frazil import exit_codes
-from frazil.cli import main
-from frazil.config.settings import FullLoadSettings, MaintenanceSettings, OperateSettings
-from frazil.flows import lag, maintenance
-from frazil.flows.plan import plan
+from frazil_old import exit_codes
+from frazil_old.cli import main
+from frazil_old.config.settings import FullLoadSettings, MaintenanceSettings, OperateSettings
+from frazil_old.flows import lag, maintenance
+from frazil_old.flows.plan import plan
 from helpers import FILE1, FILE2, FILE3, D, I, U
 from lake_reader import duckdb_rows, lake_rows
 
@@ -181,7 +181,7 @@ def test_keys_that_others_doubled_are_reported_and_no_row_is_removed(world):
 
 @pytest.mark.parametrize("lane", ["merge", "rowdelta"])
 def test_a_key_that_is_doubled_while_a_batch_is_written_stops_that_batch(world, lane, monkeypatch):
-    from frazil.lake import jvm, jvm_row_delta
+    from frazil_old.lake import jvm, jvm_row_delta
 
     world.table("t").load("t", *[(i, "a") for i in range(9)]).loaded()
     world.changes("t", U(1, "b")).merged(lane=lane)

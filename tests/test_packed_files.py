@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from frazil.lake import lane_choice
+from frazil_old.lake import lane_choice
 from helpers import FILE1, FILE2, FILE3, LOAD1, U, slow
 from lake_reader import lake_rows
 
@@ -63,7 +63,7 @@ def test_a_packed_batch_of_many_rows_goes_by_scan_and_a_small_one_by_index(new_w
 
 
 def test_rows_beyond_sparks_limit_for_results_go_by_scan_and_no_file_is_called_damaged(world, monkeypatch):
-    from frazil.engine import large_batch, small_batch
+    from frazil_old.engine import large_batch, small_batch
 
     def too_large(rows):
         raise RuntimeError("Job aborted due to stage failure: Total size of serialized results of 1 tasks (2 GiB) is bigger than spark.driver.maxResultSize")  # fmt: skip

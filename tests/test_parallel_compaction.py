@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from frazil.config.settings import MaintenanceSettings
-from frazil.flows import maintenance as flow
-from frazil.lake import compaction
+from frazil_old.config.settings import MaintenanceSettings
+from frazil_old.flows import maintenance as flow
+from frazil_old.lake import compaction
 from helpers import FILE2, D, I, U
 from lake_reader import duckdb_rows, lake_rows
 

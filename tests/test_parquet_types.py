@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from frazil.config.columns import TYPES
+from frazil_old.config.columns import TYPES
 from helpers import FILE1, LOAD1, World
 from lake_reader import duckdb_rows, lake_rows, lake_table
 

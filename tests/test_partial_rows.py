@@ -53,7 +53,7 @@ def test_keys_changed_among_stored_partial_rows_stop_the_table_also_where_more_c
 
 
 def test_without_partial_rows_the_ordinary_merge_is_made(partial, monkeypatch):
-    from frazil.lake import jvm
+    from frazil_old.lake import jvm
 
     said, real = [], jvm.sql_with_commit_properties
     monkeypatch.setattr(

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from frazil import exit_codes
-from frazil.cli import main
-from frazil.cli import peek as peek_command
-from frazil.dms.found_files import find
-from frazil.dms.guesses import guess, guess_type, parquet_type, wider
+from frazil_old import exit_codes
+from frazil_old.cli import main
+from frazil_old.cli import peek as peek_command
+from frazil_old.dms.found_files import find
+from frazil_old.dms.guesses import guess, guess_type, parquet_type, wider
 from mutated_files import DIALECTS, mutated_file, valid_file
 
 DATA = Path(__file__).parent / "data"

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from frazil import exit_codes
-from frazil.cli.commands import main
-from frazil.dms import found_messages
+from frazil_old import exit_codes
+from frazil_old.cli.commands import main
+from frazil_old.dms import found_messages
 from stream_world import KafkaWorld
 
 pytestmark = pytest.mark.spark  # the embedded Kafka needs its jars

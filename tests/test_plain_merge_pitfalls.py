@@ -2,7 +2,7 @@
 
 import pytest
 
-from frazil.lake import jvm, merge
+from frazil_old.lake import jvm, merge
 from helpers import FILE1, FILE2, FILE3, D, I, Killed, U
 
 pytestmark = pytest.mark.spark

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-FRAZIL = Path(__file__).parent.parent / "lib/frazil"
+FRAZIL = Path(__file__).parent.parent / "lib/frazil_old"
 MODULES = sorted(f for package in ("frazil", "frazil_demo") for f in (FRAZIL.parent / package).rglob("*.py"))
 NOTEBOOKS = sorted((FRAZIL.parent.parent / "notebooks").glob("*.ipynb"))
 PLAIN = {

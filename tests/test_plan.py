@@ -5,12 +5,12 @@ import json
 import pytest
 import yaml
 
-from frazil import exit_codes
-from frazil.cli import main
-from frazil.config.settings import FullLoadSettings, SetupSettings
-from frazil.flows.plan import DecisionNeededError, plan, require_no_decision
-from frazil.flows.setup import create_tables
-from frazil.lake.pyiceberg_catalog import CatalogError
+from frazil_old import exit_codes
+from frazil_old.cli import main
+from frazil_old.config.settings import FullLoadSettings, SetupSettings
+from frazil_old.flows.plan import DecisionNeededError, plan, require_no_decision
+from frazil_old.flows.setup import create_tables
+from frazil_old.lake.pyiceberg_catalog import CatalogError
 from helpers import FILE1, FILE2, LOAD1, I, U
 from stream_world import KafkaWorld
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from frazil import exit_codes
-from frazil.cli import check, main
-from frazil.config.settings import OperateSettings, resolve
-from frazil.flows import cdc, full_load
-from frazil.flows.workbook import Workbook
+from frazil_old import exit_codes
+from frazil_old.cli import check, main
+from frazil_old.config.settings import OperateSettings, resolve
+from frazil_old.flows import cdc, full_load
+from frazil_old.flows.workbook import Workbook
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, I
 from lake_reader import lake_rows, lake_table
 

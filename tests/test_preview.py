@@ -6,13 +6,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from frazil.config.settings import CdcMergeSettings, FullLoadSettings, MaintenanceSettings
-from frazil.engine import preview_sample, read_files
-from frazil.flows import maintenance, preview
-from frazil.flows.plan import plan
-from frazil.lake import snapshot_expiry
-from frazil.report import notebook_output
-from frazil.report.notebook_output import Grid
+from frazil_old.config.settings import CdcMergeSettings, FullLoadSettings, MaintenanceSettings
+from frazil_old.engine import preview_sample, read_files
+from frazil_old.flows import maintenance, preview
+from frazil_old.flows.plan import plan
+from frazil_old.lake import snapshot_expiry
+from frazil_old.report import notebook_output
+from frazil_old.report.notebook_output import Grid
 from helpers import FILE1, FILE2, FILE3, D, I, U
 
 pytestmark = pytest.mark.spark

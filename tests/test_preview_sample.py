@@ -2,10 +2,10 @@
 
 import pytest
 
-from frazil.engine.preview_sample import read_sample
-from frazil.engine.read_files import plan_files
-from frazil.flows import preview
-from frazil.report import notebook_output
+from frazil_old.engine.preview_sample import read_sample
+from frazil_old.engine.read_files import plan_files
+from frazil_old.flows import preview
+from frazil_old.report import notebook_output
 from helpers import FILE1, FILE2, D, I, U, World
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from frazil.config.processes import ROUNDING_S, host, is_running
-from frazil.lake import batch_branches, commit, row_delta_self_test
-from frazil.report import runs
+from frazil_old.config.processes import ROUNDING_S, host, is_running
+from frazil_old.lake import batch_branches, commit, row_delta_self_test
+from frazil_old.report import runs
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ import pytest
 import yaml
 from pyspark.sql import functions as F
 
-from frazil.cli import check
-from frazil.config.settings import CdcMergeSettings, MaintenanceSettings, OperateSettings
-from frazil.engine import reread_quarantined
-from frazil.flows import maintenance, quarantine_counts, quarantine_replay
-from frazil.flows.plan import plan
-from frazil.lake import batch_branches, jvm, pyiceberg_catalog, quarantine_table, table_pause
-from frazil.lake.batch_branches import BRANCH_PREFIX
+from frazil_old.cli import check
+from frazil_old.config.settings import CdcMergeSettings, MaintenanceSettings, OperateSettings
+from frazil_old.engine import reread_quarantined
+from frazil_old.flows import maintenance, quarantine_counts, quarantine_replay
+from frazil_old.flows.plan import plan
+from frazil_old.lake import batch_branches, jvm, pyiceberg_catalog, quarantine_table, table_pause
+from frazil_old.lake.batch_branches import BRANCH_PREFIX
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, Killed, U, slow
 
 pytestmark = pytest.mark.spark

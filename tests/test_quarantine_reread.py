@@ -7,17 +7,17 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from frazil.config.spec import parse_spec
-from frazil.core.bad_rows import OP, with_lines, with_values
-from frazil.core.changes import type_csv, type_parquet
-from frazil.core.csv import Dialect, records_of_lines
-from frazil.core.field_meaning import ReadRules
-from frazil.dms.endpoint import Endpoint, SourceTable
-from frazil.dms.listing import DmsObject
-from frazil.dms.mappings import Mappings
-from frazil.engine.read_files import plan_files, read_changes
-from frazil.engine.reread_quarantined import NOT_ITS_OWN, Reread, present_layouts, reread
-from frazil.errors import FrazilError
+from frazil_old.config.spec import parse_spec
+from frazil_old.core.bad_rows import OP, with_lines, with_values
+from frazil_old.core.changes import type_csv, type_parquet
+from frazil_old.core.csv import Dialect, records_of_lines
+from frazil_old.core.field_meaning import ReadRules
+from frazil_old.dms.endpoint import Endpoint, SourceTable
+from frazil_old.dms.listing import DmsObject
+from frazil_old.dms.mappings import Mappings
+from frazil_old.engine.read_files import plan_files, read_changes
+from frazil_old.engine.reread_quarantined import NOT_ITS_OWN, Reread, present_layouts, reread
+from frazil_old.errors import FrazilError
 from helpers import spec_of
 from mutated_files import COLUMNS as DAMAGED
 from mutated_files import DIALECTS, mutated_file, valid_file

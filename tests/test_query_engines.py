@@ -2,8 +2,8 @@
 
 import pytest
 
-from frazil.config import query_engines
-from frazil.config.query_engines import explained, format_version, reads_v3, unread, why_not_v3
+from frazil_old.config import query_engines
+from frazil_old.config.query_engines import explained, format_version, reads_v3, unread, why_not_v3
 
 
 @pytest.mark.parametrize(

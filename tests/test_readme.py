@@ -22,21 +22,21 @@ import pytest
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "lib"))
 
-from frazil.cli import commands as cli  # noqa: E402
-from frazil.config import settings  # noqa: E402
-from frazil.config.columns import TYPES, UNREPRESENTABLE  # noqa: E402
-from frazil.config.lake_types import lake_type  # noqa: E402
-from frazil.config.query_engines import ENGINES  # noqa: E402
-from frazil.config.spec import Column, TableSpec, load_specs  # noqa: E402
-from frazil.config.spec_model import ColumnEntries, TableEntries  # noqa: E402
-from frazil.config.validation import Entries, flow  # noqa: E402
-from frazil.config.warehouse_model import WarehouseEntries  # noqa: E402
-from frazil.dms.endpoint import read_endpoint  # noqa: E402
-from frazil.dms.mappings import read_mappings  # noqa: E402
-from frazil.flows.source_catalog import DMS_TYPES  # noqa: E402
-from frazil.lake.pyiceberg_catalog import SERVED_COLUMNS  # noqa: E402
-from frazil.report.metrics import METRICS  # noqa: E402
-from frazil.report.notebook_output import Grid  # noqa: E402
+from frazil_old.cli import commands as cli  # noqa: E402
+from frazil_old.config import settings  # noqa: E402
+from frazil_old.config.columns import TYPES, UNREPRESENTABLE  # noqa: E402
+from frazil_old.config.lake_types import lake_type  # noqa: E402
+from frazil_old.config.query_engines import ENGINES  # noqa: E402
+from frazil_old.config.spec import Column, TableSpec, load_specs  # noqa: E402
+from frazil_old.config.spec_model import ColumnEntries, TableEntries  # noqa: E402
+from frazil_old.config.validation import Entries, flow  # noqa: E402
+from frazil_old.config.warehouse_model import WarehouseEntries  # noqa: E402
+from frazil_old.dms.endpoint import read_endpoint  # noqa: E402
+from frazil_old.dms.mappings import read_mappings  # noqa: E402
+from frazil_old.flows.source_catalog import DMS_TYPES  # noqa: E402
+from frazil_old.lake.pyiceberg_catalog import SERVED_COLUMNS  # noqa: E402
+from frazil_old.report.metrics import METRICS  # noqa: E402
+from frazil_old.report.notebook_output import Grid  # noqa: E402
 from test_plain_prose import PLAIN  # noqa: E402
 
 FILE, PARAMS, LIB, RUN = ROOT / "README.md", ROOT / "params/README.md", ROOT / "lib/README.md", ROOT / "runs/demo"
@@ -342,7 +342,7 @@ def names_of(module: Path) -> set[str]:
 def test_every_name_of_the_library_on_its_page_exists():
     modules: dict[str, set[str]] = {}
     rooms = set()
-    for module in (ROOT / "lib/frazil").rglob("*.py"):
+    for module in (ROOT / "lib/frazil_old").rglob("*.py"):
         room, name = module.parent.name, module.stem
         rooms.add(room)
         for path in {f"{room}.{name}", name}:

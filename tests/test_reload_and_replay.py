@@ -4,13 +4,13 @@ import os
 
 import pytest
 
-from frazil.cli import main
-from frazil.config.settings import FullLoadSettings
-from frazil.config.spec import parse_spec
-from frazil.dms.late_files import last_before_load
-from frazil.dms.listing import list_table
-from frazil.dms.position import Position
-from frazil.flows.plan import plan
+from frazil_old.cli import main
+from frazil_old.config.settings import FullLoadSettings
+from frazil_old.config.spec import parse_spec
+from frazil_old.dms.late_files import last_before_load
+from frazil_old.dms.listing import list_table
+from frazil_old.dms.position import Position
+from frazil_old.flows.plan import plan
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, U
 
 pytestmark = pytest.mark.spark

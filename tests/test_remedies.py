@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from frazil.flows import adopt
+from frazil_old.flows import adopt
 from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, I, U, World
 from lake_reader import lake_rows
 
-FRAZIL = Path(__file__).parent.parent / "lib/frazil"
+FRAZIL = Path(__file__).parent.parent / "lib/frazil_old"
 START = {1: "a", 2: "b"}
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from frazil.config.settings import MaintenanceSettings
-from frazil.flows import cdc, maintenance
-from frazil.lake import compaction, snapshot_expiry
+from frazil_old.config.settings import MaintenanceSettings
+from frazil_old.flows import cdc, maintenance
+from frazil_old.lake import compaction, snapshot_expiry
 from helpers import D, I, U, World, slow
 from rest_catalog import FAULTS, RestCatalog
 
@@ -100,7 +100,7 @@ def test_a_fault_at_any_commit_of_a_load_or_of_maintenance_fails_neither(world, 
 
 @pytest.mark.parametrize("world", ["merge", "rowdelta"], indirect=True)
 def test_a_catalog_that_stays_away_is_named_and_no_branch_stays_when_it_is_back(world, catalog, monkeypatch):
-    from frazil.lake import commit_retry, jvm
+    from frazil_old.lake import commit_retry, jvm
 
     monkeypatch.setattr(commit_retry, "PAUSES_S", (0.0, 0.0, 0.0))
     book = world.book(lane=world.lane)

@@ -15,10 +15,10 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DecimalType, DoubleType, FloatType, IntegerType, LongType, NestedField, StringType
 from pyroaring import BitMap64
 
-from frazil.lake import rewrite_files as module
-from frazil.lake.data_file_writer import LAST_UPDATED, LINEAGE, ROW_ID, DataFileWriter
-from frazil.lake.rewrite_files import OldFile, RewritePlan, rewrite_files
-from frazil.lake.same_rows import ChangedRowsError, require_same_rows
+from frazil_old.lake import rewrite_files as module
+from frazil_old.lake.data_file_writer import LAST_UPDATED, LINEAGE, ROW_ID, DataFileWriter
+from frazil_old.lake.rewrite_files import OldFile, RewritePlan, rewrite_files
+from frazil_old.lake.same_rows import ChangedRowsError, require_same_rows
 
 KINDS = {"id": LongType(), "real": FloatType(), "wide": DoubleType(), "price": DecimalType(12, 2), "text": StringType()}
 SCHEMA = Schema(*[NestedField(i, name, kind, required=False) for i, (name, kind) in enumerate(KINDS.items(), 1)])
@@ -119,7 +119,7 @@ def test_sorted_rows_are_told_where_they_went(table):
 
 @pytest.mark.parametrize("sort_by", [(), ("id",)], ids=["in order", "sorted"])
 def test_deletes_are_mapped_to_positions_in_several_new_files(table, monkeypatch, sort_by):
-    monkeypatch.setattr("frazil.lake.data_file_writer.GROUP_BYTES", 1)
+    monkeypatch.setattr("frazil_old.lake.data_file_writer.GROUP_BYTES", 1)
     monkeypatch.setattr(module, "ROWS_AT_ONCE", 7)
     dice, files, kept = random.Random(5), [], []
     for _ in range(4):
@@ -127,7 +127,7 @@ def test_deletes_are_mapped_to_positions_in_several_new_files(table, monkeypatch
         gone = dice.sample(range(len(numbers)), dice.randrange(0, len(numbers) + 1))
         files.append(OldFile(write(table, values(numbers)), BitMap64(gone).serialize()))
         kept.append([n for i, n in enumerate(numbers) if i not in gone])
-    monkeypatch.setattr("frazil.lake.data_file_writer.DEFAULT_TARGET", 1)
+    monkeypatch.setattr("frazil_old.lake.data_file_writer.DEFAULT_TARGET", 1)
     done = rewrite_files(plan(sort(table, *sort_by), *files, target=1))
     assert len(done.entries) > 1
     arrived = {f.path: [*range(0, len(rows), 2)] for f, rows in zip(files, kept, strict=True)}

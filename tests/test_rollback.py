@@ -2,8 +2,8 @@
 
 import pytest
 
-from frazil.lake.rollback import RolledBackError
-from frazil.lake.tables import read_table_state
+from frazil_old.lake.rollback import RolledBackError
+from frazil_old.lake.tables import read_table_state
 from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, D, I, U, small_files
 
 pytestmark = pytest.mark.spark

@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from frazil.config.paths import local_path
-from frazil.config.settings import MaintenanceSettings, SetupSettings
-from frazil.config.sql import identifier
-from frazil.flows import cdc, setup
-from frazil.lake import batch_branches, commit, jvm, jvm_data_files, jvm_row_delta, jvm_schema, lane_choice
-from frazil.lake import compaction as compaction
-from frazil.lake.index_sync import Locator, live_rows
-from frazil.lake.key_index import KeyIndex
+from frazil_old.config.paths import local_path
+from frazil_old.config.settings import MaintenanceSettings, SetupSettings
+from frazil_old.config.sql import identifier
+from frazil_old.flows import cdc, setup
+from frazil_old.lake import batch_branches, commit, jvm, jvm_data_files, jvm_row_delta, jvm_schema, lane_choice
+from frazil_old.lake import compaction as compaction
+from frazil_old.lake.index_sync import Locator, live_rows
+from frazil_old.lake.key_index import KeyIndex
 from helpers import FILE2, FILE3, D, I, U, slow
 
 pytestmark = pytest.mark.spark
@@ -499,8 +499,8 @@ PARTITIONS = {
 def test_partition_values_of_rows_in_the_driver_are_those_that_spark_computes(world, kind):
     import pyarrow as pa
 
-    from frazil.engine.collapsed_batch import frame_of
-    from frazil.lake.row_delta import with_partition_values
+    from frazil_old.engine.collapsed_batch import frame_of
+    from frazil_old.lake.row_delta import with_partition_values
 
     world.table("t", "id INT8", "d DATE", "at DATETIME", "n NUMERIC(12,2)", "v WSTRING(99)")
     world.specs["t"]["partition"] = PARTITIONS[kind]

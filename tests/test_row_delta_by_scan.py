@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from frazil.engine import large_batch, scan_row_delta, small_batch
-from frazil.flows import cdc
+from frazil_old.engine import large_batch, scan_row_delta, small_batch
+from frazil_old.flows import cdc
 from helpers import FILE1, FILE2, FILE3, D, I, U
 from lake_reader import lake_rows
 

@@ -5,10 +5,10 @@ import random
 import pytest
 import yaml
 
-from frazil.config.settings import MaintenanceSettings
-from frazil.engine import scan_row_delta, small_batch
-from frazil.flows import cdc
-from frazil.lake import compaction, small_file_merge
+from frazil_old.config.settings import MaintenanceSettings
+from frazil_old.engine import scan_row_delta, small_batch
+from frazil_old.flows import cdc
+from frazil_old.lake import compaction, small_file_merge
 from helpers import FILE2, FILE3, LOAD1, D, I, U
 from lake_reader import duckdb_rows
 

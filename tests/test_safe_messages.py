@@ -7,14 +7,14 @@ import pytest
 import yaml
 
 import reference
-from frazil import exit_codes
-from frazil.cli import main
-from frazil.config.settings import ParameterError, SetupSettings, resolve
-from frazil.errors import FrazilError
-from frazil.flows import setup
-from frazil.report import notebook_output, runs
-from frazil.report.notebook_output import Grid, finish
-from frazil.results import TableResult
+from frazil_old import exit_codes
+from frazil_old.cli import main
+from frazil_old.config.settings import ParameterError, SetupSettings, resolve
+from frazil_old.errors import FrazilError
+from frazil_old.flows import setup
+from frazil_old.report import notebook_output, runs
+from frazil_old.report.notebook_output import Grid, finish
+from frazil_old.results import TableResult
 from helpers import I
 
 CONTROL = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), "\u2028", "\u2029", "\u202e"]

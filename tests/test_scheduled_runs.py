@@ -15,16 +15,16 @@ import psutil
 import pytest
 
 import reference
-from frazil import exit_codes
-from frazil.cli import check, main
-from frazil.config.processes import host, is_running
-from frazil.config.settings import resolve
-from frazil.dms.position import Position, PositionError
-from frazil.flows import full_load, pending_work, setup
-from frazil.flows.workbook import Workbook
-from frazil.lake import pyiceberg_catalog
-from frazil.report import notebook_output, runs
-from frazil.results import TableResult, TablesFailedError
+from frazil_old import exit_codes
+from frazil_old.cli import check, main
+from frazil_old.config.processes import host, is_running
+from frazil_old.config.settings import resolve
+from frazil_old.dms.position import Position, PositionError
+from frazil_old.flows import full_load, pending_work, setup
+from frazil_old.flows.workbook import Workbook
+from frazil_old.lake import pyiceberg_catalog
+from frazil_old.report import notebook_output, runs
+from frazil_old.results import TableResult, TablesFailedError
 from monitored_world import Receiver
 
 ROOT = Path(__file__).parent.parent
@@ -40,7 +40,7 @@ def place_of(folder: Path) -> Path:
 def frazil(place: Path, *argv: str, **more) -> subprocess.Popen:
     environment = {**os.environ, "FRAZIL_PARAMS": str(place / "params"), "FRAZIL_MASTER": "local[2]"}
     return subprocess.Popen(
-        [sys.executable, "-m", "frazil.cli", *argv], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more,
+        [sys.executable, "-m", "frazil_old.cli", *argv], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more,
     )  # fmt: skip
 
 
@@ -314,15 +314,15 @@ def test_a_killed_run_is_indexed_as_failed_and_frees_its_lock(tmp_path):
     ran.wait()
     assert runs.read(made / "runs/demo")[-1]["outcome"] == "failed"
     assert 'class="bad"' in runs.write_index(made / "runs/demo").read_text()
-    finish = 'from frazil.report.notebook_output import NotebookResult\nNotebookResult("setup", "ok", tables={"t": {"status": "created"}})'
+    finish = 'from frazil_old.report.notebook_output import NotebookResult\nNotebookResult("setup", "ok", tables={"t": {"status": "created"}})'
     code, out = ended(frazil(with_stub(made, finish), "run", "00_setup", "--env", "demo"))
     assert code == exit_codes.OK, out
 
 
 WAITS = """
 from pathlib import Path
-from frazil.flows.interrupts import stop_requests
-from frazil.report.notebook_output import NotebookResult
+from frazil_old.flows.interrupts import stop_requests
+from frazil_old.report.notebook_output import NotebookResult
 with stop_requests(print) as stop:
     Path("there").touch()
     stop.wait(200)
@@ -353,7 +353,7 @@ def test_a_signal_to_the_command_reaches_the_notebook(tmp_path, number, waits):
 @pytest.mark.parametrize(
     ("code", "cause"),
     [
-        ("from frazil.errors import FrazilError\nraise FrazilError('no such thing', 'name another')", "no such thing\n  cure: name another"),
+        ("from frazil_old.errors import FrazilError\nraise FrazilError('no such thing', 'name another')", "no such thing\n  cure: name another"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "the notebook did not end, see"),
     ],
     ids=["an error", "a killed kernel"],

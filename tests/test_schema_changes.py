@@ -13,18 +13,18 @@ from dataclasses import replace
 import pytest
 
 import ddl
-from frazil.config.columns import PastLayout
-from frazil.config.policies import SchemaPolicy
-from frazil.config.settings import CdcMergeSettings, FullLoadSettings, SetupSettings
-from frazil.config.source_database import Connection
-from frazil.config.spec import TableSpec
-from frazil.flows import cdc, full_load, setup
-from frazil.flows.follow_source import as_declared
-from frazil.flows.reconcile import compare, read_source
-from frazil.flows.source_catalog import read_catalog
-from frazil.flows.workbook import Workbook
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.simulator import DmsSimulator
+from frazil_old.config.columns import PastLayout
+from frazil_old.config.policies import SchemaPolicy
+from frazil_old.config.settings import CdcMergeSettings, FullLoadSettings, SetupSettings
+from frazil_old.config.source_database import Connection
+from frazil_old.config.spec import TableSpec
+from frazil_old.flows import cdc, full_load, setup
+from frazil_old.flows.follow_source import as_declared
+from frazil_old.flows.reconcile import compare, read_source
+from frazil_old.flows.source_catalog import read_catalog
+from frazil_old.flows.workbook import Workbook
 from helpers import FILE1, FILE2, FILE3, LOAD1
 from stream_world import KafkaWorld
 

@@ -6,10 +6,10 @@ from decimal import Decimal
 import pytest
 import yaml
 
-from frazil.config.settings import CdcMergeSettings
-from frazil.config.spec import SpecError, parse_spec
-from frazil.flows.plan import plan
-from frazil.lake import jvm_schema
+from frazil_old.config.settings import CdcMergeSettings
+from frazil_old.config.spec import SpecError, parse_spec
+from frazil_old.flows.plan import plan
+from frazil_old.lake import jvm_schema
 from helpers import FILE1, FILE2, FILE3, LOAD1, Killed, U, rename_property
 
 pytestmark = pytest.mark.spark

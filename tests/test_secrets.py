@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import reference
-from frazil import exit_codes
+from frazil_old import exit_codes
 
 ROOT = Path(__file__).parent.parent
 CATALOG = (
@@ -82,7 +82,7 @@ class Processes:
 def frazil(place: Path, *argv: str) -> subprocess.CompletedProcess:
     """Run a command as most machines would: what it makes is for everybody to read, if it does nothing about it."""
     environment = {**os.environ, "FRAZIL_PARAMS": str(place / "params"), "FRAZIL_MASTER": "local[2]"}
-    command = [sys.executable, "-m", "frazil.cli", *argv]
+    command = [sys.executable, "-m", "frazil_old.cli", *argv]
     return subprocess.run(command, env=environment, capture_output=True, text=True, umask=0o022, timeout=900)
 
 
@@ -179,8 +179,8 @@ def test_what_the_environment_and_spark_say_of_a_session_holds_as_well(tmp_path)
     options = {"spark.my.odd": odd, "spark.driver.extraJavaOptions": """-Dx.y="a 'b" -Dx.z=1\\\\2"""}
     code = f"""
 import os
-from frazil.config.spark_session import get_spark
-from frazil.config.settings import Settings
+from frazil_old.config.spark_session import get_spark
+from frazil_old.config.settings import Settings
 spark = get_spark(Settings(root={str(tmp_path)!r}, spark_options={options!r}))
 conf, java = spark.sparkContext.getConf(), spark.sparkContext._jvm.System.getProperty
 print([conf.get(k) for k in ("spark.my.default", "spark.my.odd", "spark.my.arg", "spark.driver.memory")], java("x.y"), java("x.z"))
@@ -211,7 +211,7 @@ def test_a_group_may_read_if_a_parameter_says_so_and_a_parameter_with_a_credenti
     stub.cells = [c for c in stub.cells if c.cell_type == "code"][:4]
     code = "import os\nassert resolved.settings.catalog_options['my.own'] == os.environ['EXPECTED'], 'lost'\nprint('\\x1b[2J$a$b$')"
     stub.cells.append(nbformat.v4.new_code_cell(code))
-    result = "from frazil.report.notebook_output import NotebookResult\nNotebookResult('setup', 'ok', tables={'t': {'status': 'created'}})"
+    result = "from frazil_old.report.notebook_output import NotebookResult\nNotebookResult('setup', 'ok', tables={'t': {'status': 'created'}})"
     stub.cells.append(nbformat.v4.new_code_cell(result))
     nbformat.write(stub, place / "own/00_setup.ipynb")
     options = {
@@ -223,7 +223,7 @@ def test_a_group_may_read_if_a_parameter_says_so_and_a_parameter_with_a_credenti
         given = ("-p", "catalog_options", json.dumps(options), "-p", "file_group", group.gr_name)
         told = frazil(place, "run", "setup", "--env", "demo", *given)
     assert told.returncode == exit_codes.OK, told.stdout + told.stderr
-    assert [c[:60] for c in processes.seen if marks.found_in(c) and "frazil.cli\nrun" not in c] == []
+    assert [c[:60] for c in processes.seen if marks.found_in(c) and "frazil_old.cli\nrun" not in c] == []
     made = [f for f in (place / "runs").rglob("*") if f.is_file()]
     assert {f.name for f in made if marks.found_in(f.read_text())} == set() and marks.found_in(told.stdout) == set()
     (page,) = (place / "runs").rglob("00_setup.html")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from frazil.cli import main
-from frazil.lake import lane_choice, row_delta_self_test
-from frazil.lake.row_delta import RowDelta
+from frazil_old.cli import main
+from frazil_old.lake import lane_choice, row_delta_self_test
+from frazil_old.lake.row_delta import RowDelta
 from helpers import FILE1, FILE2, Killed, U
 from lake_reader import lake_rows, lake_tables
 

@@ -11,9 +11,9 @@ import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from pyspark import SparkContext
 
-from frazil.config import jars, spark_session
-from frazil.config.settings import Settings
-from frazil.lake import jvm_process
+from frazil_old.config import jars, spark_session
+from frazil_old.config.settings import Settings
+from frazil_old.lake import jvm_process
 from helpers import U
 
 

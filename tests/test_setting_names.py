@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from frazil.config.settings import SetupSettings
-from frazil.dms.endpoint import read_endpoint
-from frazil.dms.source_errors import EndpointError
-from frazil.flows.setup import check_source
-from frazil.flows.stream_position import findings
+from frazil_old.config.settings import SetupSettings
+from frazil_old.dms.endpoint import read_endpoint
+from frazil_old.dms.source_errors import EndpointError
+from frazil_old.flows.setup import check_source
+from frazil_old.flows.stream_position import findings
 from helpers import LOAD1, World
 
 SETTINGS = {
@@ -85,7 +85,7 @@ def test_two_values_of_one_setting_are_refused(tmp_path):
 
 @pytest.mark.parametrize("stream", ["KafkaSettings", "KinesisSettings"])
 def test_names_of_stream_targets_are_known_in_any_case(tmp_path, stream, monkeypatch):
-    from frazil.dms.aws_json import stream_settings
+    from frazil_old.dms.aws_json import stream_settings
 
     wanted = {"IncludeNullAndEmpty": True, "IncludeTransactionDetails": True}
     for case in CASES.values():

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from frazil.cli import run, schema, table
-from frazil.config import cell_parameters, spark_session
-from frazil.config.environment_file import RENAMED, RETIRED, WAREHOUSES, find_params
-from frazil.config.settings import GIVEN, NOTEBOOKS, ParameterError, resolve
-from frazil.config.spark_session import SessionError
-from frazil.config.spec import SpecError, load_specs, parse_spec
+from frazil_old.cli import run, schema, table
+from frazil_old.config import cell_parameters, spark_session
+from frazil_old.config.environment_file import RENAMED, RETIRED, WAREHOUSES, find_params
+from frazil_old.config.settings import GIVEN, NOTEBOOKS, ParameterError, resolve
+from frazil_old.config.spark_session import SessionError
+from frazil_old.config.spec import SpecError, load_specs, parse_spec
 from helpers import World, spec_of
 
 # --- resolve

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from frazil.config.spec import load_specs, parse_spec
-from frazil.dms.endpoint import DatePartition, Endpoint, SourceTable, read_endpoint
-from frazil.dms.files_against_settings import check_files, evidence
-from frazil.dms.listing import DmsObject, TableObjects, list_table
-from frazil.dms.mappings import Mappings, read_mappings
-from frazil.dms.source_errors import EndpointError
+from frazil_old.config.spec import load_specs, parse_spec
+from frazil_old.dms.endpoint import DatePartition, Endpoint, SourceTable, read_endpoint
+from frazil_old.dms.files_against_settings import check_files, evidence
+from frazil_old.dms.listing import DmsObject, TableObjects, list_table
+from frazil_old.dms.mappings import Mappings, read_mappings
+from frazil_old.dms.source_errors import EndpointError
 from helpers import WITH_BEFORE_IMAGE_AND_SEQUENCE, csv_field, spec_of
 
 SPEC = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(99)", "n INT4"))

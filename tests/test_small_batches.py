@@ -4,9 +4,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from frazil.core.key_numbers import has_numbers, key_numbers
-from frazil.lake.key_index import key_numbers_sql
-from frazil.lake.small_frames import collect_arrow, of_arrow
+from frazil_old.core.key_numbers import has_numbers, key_numbers
+from frazil_old.lake.key_index import key_numbers_sql
+from frazil_old.lake.small_frames import collect_arrow, of_arrow
 from helpers import FILE1, FILE2, D, I, U, spec_of
 
 pytestmark = pytest.mark.spark
@@ -64,8 +64,8 @@ def _spark_type(dms_type: str) -> str:
 
 @pytest.mark.parametrize("kind", KEYS)
 def test_a_key_has_the_numbers_that_spark_gives_it(spark, kind):
-    from frazil.config.spec import parse_spec
-    from frazil.core.types import type_texts
+    from frazil_old.config.spec import parse_spec
+    from frazil_old.core.types import type_texts
 
     types, values = KEYS[kind]
     names = [f"k{i}" for i in range(len(types))]

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from frazil.config.settings import MaintenanceSettings
-from frazil.flows import cdc
-from frazil.lake import compaction, small_file_merge, table_history
-from frazil.lake.index_sync import Locator
+from frazil_old.config.settings import MaintenanceSettings
+from frazil_old.flows import cdc
+from frazil_old.lake import compaction, small_file_merge, table_history
+from frazil_old.lake.index_sync import Locator
 from helpers import D, I, U, slow
 from test_row_delta import files, random_changes
 

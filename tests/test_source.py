@@ -10,26 +10,26 @@ from pathlib import Path
 
 import pytest
 
-from frazil import exit_codes
-from frazil.cli import main
-from frazil.config import source_database
-from frazil.config.columns import TYPES, Column
-from frazil.config.policies import SchemaPolicy
-from frazil.config.settings import resolve
-from frazil.config.source_database import Connection, SourceDatabaseError, engine_of, source_connection
-from frazil.config.spec import TableSpec, load_specs
-from frazil.flows import cdc, full_load, reconcile, setup, source_catalog
-from frazil.flows.follow_source import as_declared
-from frazil.flows.plan import plan
-from frazil.flows.source_catalog import DMS_TYPES, QUERIES, CatalogTable, dms_type, read_catalog
-from frazil.flows.workbook import Workbook
-from frazil.lake import jvm, jvm_schema, schema_evolution
-from frazil.lake.schema_evolution import SchemaError
-from frazil.results import raise_if_failed
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.simulator import DmsSimulator, Slot
 from frazil_demo.workload import Workload
+from frazil_old import exit_codes
+from frazil_old.cli import main
+from frazil_old.config import source_database
+from frazil_old.config.columns import TYPES, Column
+from frazil_old.config.policies import SchemaPolicy
+from frazil_old.config.settings import resolve
+from frazil_old.config.source_database import Connection, SourceDatabaseError, engine_of, source_connection
+from frazil_old.config.spec import TableSpec, load_specs
+from frazil_old.flows import cdc, full_load, reconcile, setup, source_catalog
+from frazil_old.flows.follow_source import as_declared
+from frazil_old.flows.plan import plan
+from frazil_old.flows.source_catalog import DMS_TYPES, QUERIES, CatalogTable, dms_type, read_catalog
+from frazil_old.flows.workbook import Workbook
+from frazil_old.lake import jvm, jvm_schema, schema_evolution
+from frazil_old.lake.schema_evolution import SchemaError
+from frazil_old.results import raise_if_failed
 
 PARAMS = Path(__file__).parent.parent / "params"
 SECRET = "s3cr3t-Pa55"

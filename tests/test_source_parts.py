@@ -6,10 +6,10 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import functions as F
 
-from frazil.config.lake_types import value_type
-from frazil.config.spec import parse_spec
-from frazil.flows import reconcile, source_rows
 from frazil_demo.postgres import EmbeddedPostgres
+from frazil_old.config.lake_types import value_type
+from frazil_old.config.spec import parse_spec
+from frazil_old.flows import reconcile, source_rows
 from helpers import FILE1, ONE_COMMIT, spec_of
 
 pytestmark = pytest.mark.spark

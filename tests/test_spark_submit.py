@@ -9,8 +9,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from frazil.config import jars
-from frazil.config.spark_session import EXTENSIONS
+from frazil_old.config import jars
+from frazil_old.config.spark_session import EXTENSIONS
 from helpers import World
 from lake_reader import lake_rows
 
@@ -18,10 +18,10 @@ pytestmark = pytest.mark.spark
 LIB = Path(jars.__file__).parent.parent.parent
 KERNEL = """
 import json, sys
-from frazil.config.settings import resolve
-from frazil.flows import full_load, setup
-from frazil.results import raise_if_failed
-from frazil.flows.workbook import Workbook
+from frazil_old.config.settings import resolve
+from frazil_old.flows import full_load, setup
+from frazil_old.results import raise_if_failed
+from frazil_old.flows.workbook import Workbook
 book = Workbook(resolve(sys.argv[1], {"env": "w"}).settings)
 raise_if_failed({"setup": setup.create_tables, "full_load": full_load.run}[sys.argv[1]](book))
 context = book.spark.sparkContext
@@ -57,8 +57,8 @@ def test_two_kernels_after_each_other_share_the_session_of_spark_submit(tmp_path
 
 WITHOUT_JARS = """
 from pyspark.sql import SparkSession
-from frazil.config.settings import Settings
-from frazil.config.spark_session import EXTENSIONS, SessionError, get_spark
+from frazil_old.config.settings import Settings
+from frazil_old.config.spark_session import EXTENSIONS, SessionError, get_spark
 SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.sql.extensions", EXTENSIONS).getOrCreate()
 lake = {"type": "jdbc", "uri": "jdbc:sqlite:catalog.db", "warehouse": "files"}
 try:

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import yaml
 
-from frazil.config.spec import SpecError, parse_spec
+from frazil_old.config.spec import SpecError, parse_spec
 from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, D, I, U, csv_field
 
 spark = pytest.mark.spark

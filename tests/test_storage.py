@@ -13,25 +13,25 @@ import pytest
 from pyiceberg.catalog import load_catalog
 
 import reference
-from frazil import exit_codes
-from frazil.cli import main
-from frazil.config.jars import SDK_BUNDLES, needs_s3
-from frazil.config.settings import MaintenanceSettings, ParameterError, Settings
-from frazil.config.spark_session import get_spark, s3_conf
-from frazil.config.spec import parse_spec
-from frazil.dms import position, storage
-from frazil.dms.applied_files import AppliedFiles
-from frazil.dms.endpoint import DATE_DELIMITERS, SEQUENCES, DatePartition
-from frazil.dms.file_names import name_at, time_of_name
-from frazil.dms.listing import Begin, DmsObject, Recorded, TableObjects, Watch, folders_beside, list_table
-from frazil.dms.pending_changes import AppliedState, require_applicable
-from frazil.dms.position import POSITION
-from frazil.dms.source_errors import SourceError
-from frazil.dms.storage import StorageError
-from frazil.flows import cdc, maintenance
-from frazil.lake import pyiceberg_catalog
-from frazil.lake.tables import MADE
 from frazil_demo.seaweed import Seaweed
+from frazil_old import exit_codes
+from frazil_old.cli import main
+from frazil_old.config.jars import SDK_BUNDLES, needs_s3
+from frazil_old.config.settings import MaintenanceSettings, ParameterError, Settings
+from frazil_old.config.spark_session import get_spark, s3_conf
+from frazil_old.config.spec import parse_spec
+from frazil_old.dms import position, storage
+from frazil_old.dms.applied_files import AppliedFiles
+from frazil_old.dms.endpoint import DATE_DELIMITERS, SEQUENCES, DatePartition
+from frazil_old.dms.file_names import name_at, time_of_name
+from frazil_old.dms.listing import Begin, DmsObject, Recorded, TableObjects, Watch, folders_beside, list_table
+from frazil_old.dms.pending_changes import AppliedState, require_applicable
+from frazil_old.dms.position import POSITION
+from frazil_old.dms.source_errors import SourceError
+from frazil_old.dms.storage import StorageError
+from frazil_old.flows import cdc, maintenance
+from frazil_old.lake import pyiceberg_catalog
+from frazil_old.lake.tables import MADE
 from helpers import FILE1, FILE2, FILE3, D, I, U, World, spec_of
 
 pytest.importorskip("boto3")

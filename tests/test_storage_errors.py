@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from frazil.config.settings import FullLoadSettings, OperateSettings
-from frazil.flows import lag
-from frazil.flows.plan import plan
-from frazil.lake import jvm, row_delta
+from frazil_old.config.settings import FullLoadSettings, OperateSettings
+from frazil_old.flows import lag
+from frazil_old.flows.plan import plan
+from frazil_old.lake import jvm, row_delta
 from helpers import FILE2, I, U, slow
 from lake_reader import lake_rows, metadata_of
 

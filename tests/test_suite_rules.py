@@ -13,7 +13,7 @@ pytestmark = pytest.mark.acceptance
 HERE = Path(__file__).parent
 ADAPTERS = {"present_library.py"}
 """The only files that may know a library."""
-LIBRARY = ("frazil", "frazil_demo", "helpers", "stream_world", "lake_reader")
+LIBRARY = ("frazil", "frazil_old", "frazil_demo", "helpers", "stream_world", "lake_reader")
 """The library, its demo, and helpers of older tests that open the library themselves."""
 MOST_LINES = 6_000
 

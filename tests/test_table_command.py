@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from frazil import exit_codes
-from frazil.cli import run
-from frazil.cli.commands import main
-from frazil.config.settings import LatencySettings, OperateSettings
-from frazil.flows import lag, ledger, pending_work
-from frazil.flows.plan import plan
-from frazil.report.latency import Analysis
+from frazil_old import exit_codes
+from frazil_old.cli import run
+from frazil_old.cli.commands import main
+from frazil_old.config.settings import LatencySettings, OperateSettings
+from frazil_old.flows import lag, ledger, pending_work
+from frazil_old.flows.plan import plan
+from frazil_old.report.latency import Analysis
 from helpers import FILE1, U
 
 pytestmark = pytest.mark.spark

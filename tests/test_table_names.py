@@ -8,12 +8,12 @@ import string
 import pytest
 import yaml
 
-from frazil import exit_codes
-from frazil.cli import main
-from frazil.config.settings import ExploreSettings, MaintenanceSettings
-from frazil.config.sql import identifier
-from frazil.flows import explore, maintenance, row_history
-from frazil.flows.plan import plan
+from frazil_old import exit_codes
+from frazil_old.cli import main
+from frazil_old.config.settings import ExploreSettings, MaintenanceSettings
+from frazil_old.config.sql import identifier
+from frazil_old.flows import explore, maintenance, row_history
+from frazil_old.flows.plan import plan
 from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, csv_field, spec_of
 from lake_reader import duckdb_rows, lake_rows, lake_table, lake_tables
 from stream_world import KafkaWorld

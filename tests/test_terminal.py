@@ -12,19 +12,19 @@ from unittest.mock import Mock
 import nbformat
 import pytest
 
-from frazil import __version__, exit_codes
-from frazil.cli import commands, main, plan
-from frazil.cli.run import find_notebook
-from frazil.config.settings import ParameterError, resolve
-from frazil.errors import grouped
+from frazil_old import __version__, exit_codes
+from frazil_old.cli import commands, main, plan
+from frazil_old.cli.run import find_notebook
+from frazil_old.config.settings import ParameterError, resolve
+from frazil_old.errors import grouped
 from test_scheduled_runs import ROOT, ended, frazil, place_of, with_stub
 
-STUB = """from frazil.report.notebook_output import Summary
+STUB = """from frazil_old.report.notebook_output import Summary
 print("app.person: batch 1")
 Summary("good", "2 tables loaded", [{"table": "app.person", "rows": 4}])"""
 
-RESULT = """from frazil.report.notebook_output import finish
-from frazil.results import TableResult
+RESULT = """from frazil_old.report.notebook_output import finish
+from frazil_old.results import TableResult
 finish("setup", [TableResult("app.person", "created")])"""
 
 
@@ -153,7 +153,7 @@ def on_a_terminal(place, *argv, **environment):
     """Run the command on a terminal of its own and return its exit code and output."""
     ours, theirs = pty.openpty()
     env = {**os.environ, "FRAZIL_PARAMS": str(place / "params"), **environment}
-    process = subprocess.Popen([sys.executable, "-m", "frazil.cli", *argv], env=env, stdout=theirs, stderr=theirs)
+    process = subprocess.Popen([sys.executable, "-m", "frazil_old.cli", *argv], env=env, stdout=theirs, stderr=theirs)
     os.close(theirs)
     out = b""
     try:
@@ -204,7 +204,7 @@ def test_a_plan_fits_a_terminal_and_has_all_columns_if_asked(capsys):
 def test_a_file_that_cannot_be_written_is_said_with_a_remedy_and_no_stack_trace(monkeypatch, capsys, number):
     for name in ("/x/down.json", None):
         error = OSError(number, os.strerror(number), name)
-        monkeypatch.setattr("frazil.cli.schema.main", Mock(side_effect=error))
+        monkeypatch.setattr("frazil_old.cli.schema.main", Mock(side_effect=error))
         assert main(["schema"]) == exit_codes.FAILED
         said = capsys.readouterr().err.splitlines()
         assert len(said) == 2 and f": {name or 'a file'}: {os.strerror(number)}" in said[0] and "cure: " in said[1]

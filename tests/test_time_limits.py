@@ -9,8 +9,8 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from frazil.config.settings import ExploreSettings
-from frazil.flows import explore, row_history
+from frazil_old.config.settings import ExploreSettings
+from frazil_old.flows import explore, row_history
 from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, I, World
 from lake_reader import lake_rows
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-import frazil
-from frazil import exit_codes
-from frazil.cli import commands as cli
-from frazil.errors import FrazilError
+import frazil_old as frazil
+from frazil_old import exit_codes
+from frazil_old.cli import commands as cli
+from frazil_old.errors import FrazilError
 
 DOCS = Path(__file__).parent.parent / "lib/docs"
 SCHEDULES, TROUBLES = ((DOCS / f"{name}.md").read_text(encoding="utf-8") for name in ("schedules", "troubles"))
@@ -21,7 +21,7 @@ FILES = dict(re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)^```$", SCHEDULES, 
 
 
 def every_error(of: type = FrazilError) -> set[str]:
-    for module in pkgutil.walk_packages(frazil.__path__, "frazil."):
+    for module in pkgutil.walk_packages(frazil.__path__, "frazil_old."):
         if not module.name.startswith("frazil_demo") and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     known, found = [of], set()

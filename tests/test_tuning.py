@@ -5,10 +5,10 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from frazil.config.settings import LatencySettings
-from frazil.report import tuning_table
-from frazil.report.notebook_output import Grid
-from frazil.report.settings_advice import Observed, Setting, fit
+from frazil_old.config.settings import LatencySettings
+from frazil_old.report import tuning_table
+from frazil_old.report.notebook_output import Grid
+from frazil_old.report.settings_advice import Observed, Setting, fit
 
 S = LatencySettings()
 HOUR = 4 * (0.052624 + 4 * 0.0057785)

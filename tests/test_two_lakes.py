@@ -2,9 +2,9 @@
 
 import pytest
 
-from frazil.config.settings import ExploreSettings, MaintenanceSettings
-from frazil.errors import FrazilError
-from frazil.flows import explore, maintenance
+from frazil_old.config.settings import ExploreSettings, MaintenanceSettings
+from frazil_old.errors import FrazilError
+from frazil_old.flows import explore, maintenance
 from helpers import FILE1, FILE2, D, I, U, World
 from lake_reader import lake_rows, lake_tables
 

@@ -8,9 +8,9 @@ from datetime import UTC
 import pytest
 import yaml
 
-from frazil.config.columns import TYPES, Column
-from frazil.config.lake_types import lake_type
-from frazil.dms.file_names import time_of_name
+from frazil_old.config.columns import TYPES, Column
+from frazil_old.config.lake_types import lake_type
+from frazil_old.dms.file_names import time_of_name
 from helpers import FILE1, LOAD1, ONE_COMMIT, I, U
 
 spark = pytest.mark.spark

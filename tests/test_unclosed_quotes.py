@@ -4,14 +4,14 @@ import gzip
 
 import pytest
 
-from frazil.config.spec import parse_spec
-from frazil.core.csv import Dialect, RowBordersError, read_records
-from frazil.dms.endpoint import Endpoint, SourceTable
-from frazil.dms.file_layout import CHANGE_PHASE
-from frazil.dms.listing import DmsObject
-from frazil.dms.mappings import Mappings
-from frazil.dms.source_errors import SourceError
-from frazil.engine.read_files import plan_files, read_changes
+from frazil_old.config.spec import parse_spec
+from frazil_old.core.csv import Dialect, RowBordersError, read_records
+from frazil_old.dms.endpoint import Endpoint, SourceTable
+from frazil_old.dms.file_layout import CHANGE_PHASE
+from frazil_old.dms.listing import DmsObject
+from frazil_old.dms.mappings import Mappings
+from frazil_old.dms.source_errors import SourceError
+from frazil_old.engine.read_files import plan_files, read_changes
 from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, I, pieces, spec_of
 
 spark = pytest.mark.spark

@@ -11,12 +11,12 @@ import pytest
 import yaml
 
 from fake_driver import SERVERS, FakeServer
-from frazil.cli.commands import main
-from frazil.config.settings import resolve
-from frazil.flows import warehouse_lateness
-from frazil.flows.workbook import Workbook
-from frazil.lake import pyiceberg_catalog
-from frazil.warehouses import duckdb as family_duckdb
+from frazil_old.cli.commands import main
+from frazil_old.config.settings import resolve
+from frazil_old.flows import warehouse_lateness
+from frazil_old.flows.workbook import Workbook
+from frazil_old.lake import pyiceberg_catalog
+from frazil_old.warehouses import duckdb as family_duckdb
 from warehouse_world import ENTRIES, WarehouseWorld
 
 
@@ -369,7 +369,7 @@ def test_check_reports_a_table_that_is_late_for_longer_than_allowed_from_the_fir
 ):
     late.commit("orders", 2)
     now = time.time
-    monkeypatch.setattr("frazil.flows.warehouse_refresh.time.time", lambda: now() + 4000)
+    monkeypatch.setattr("frazil_old.flows.warehouse_refresh.time.time", lambda: now() + 4000)
     (line,) = found_late()
     assert "public.orders: warehouse duck is late by 1 commit and 66." in line
 
@@ -415,7 +415,7 @@ def test_check_reports_a_warehouse_that_was_never_looked_at_and_one_that_stopped
     assert found_late() == []
     now = time.time
     with monkeypatch.context() as later:
-        later.setattr("frazil.flows.warehouse_refresh.time.time", lambda: now() + 100)
+        later.setattr("frazil_old.flows.warehouse_refresh.time.time", lambda: now() + 100)
         assert [line.split("; ")[-1].split(": frazil")[0] for line in found_late()] == [
             "last seen: it was never looked at"
         ] * 2

@@ -8,9 +8,9 @@ import yaml
 
 import aws_emulator
 from fake_driver import SERVERS, FakeServer
-from frazil.cli.commands import main
-from frazil.config.settings import resolve
-from frazil.lake import pyiceberg_catalog
+from frazil_old.cli.commands import main
+from frazil_old.config.settings import resolve
+from frazil_old.lake import pyiceberg_catalog
 from warehouse_world import ENTRIES, WarehouseWorld
 
 

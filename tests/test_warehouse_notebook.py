@@ -10,14 +10,14 @@ import papermill
 import pytest
 
 from fake_driver import SERVERS, FakeServer
-from frazil.config.settings import resolve
-from frazil.config.warehouses import declared
-from frazil.flows import warehouses
-from frazil.flows.workbook import Workbook
-from frazil.report import notebook_output, warehouse_charts
-from frazil.report.notebook_output import Statements, read_record
-from frazil.warehouses.family import LakeTable
-from frazil.warehouses.refresher import Refresher, State
+from frazil_old.config.settings import resolve
+from frazil_old.config.warehouses import declared
+from frazil_old.flows import warehouses
+from frazil_old.flows.workbook import Workbook
+from frazil_old.report import notebook_output, warehouse_charts
+from frazil_old.report.notebook_output import Statements, read_record
+from frazil_old.warehouses.family import LakeTable
+from frazil_old.warehouses.refresher import Refresher, State
 from warehouse_world import ENTRIES, WarehouseWorld
 
 NOTEBOOK = Path(__file__).parent.parent / "notebooks/06_warehouses.ipynb"

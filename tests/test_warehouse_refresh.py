@@ -8,12 +8,12 @@ from statistics import median
 import pytest
 
 from fake_driver import SERVERS, FakeServer
-from frazil.config.settings import ParameterError
-from frazil.config.validation import checked
-from frazil.config.warehouse_model import WarehouseEntries
-from frazil.config.warehouses import Warehouse
-from frazil.warehouses.family import LakeTable
-from frazil.warehouses.refresher import Refresher, State
+from frazil_old.config.settings import ParameterError
+from frazil_old.config.validation import checked
+from frazil_old.config.warehouse_model import WarehouseEntries
+from frazil_old.config.warehouses import Warehouse
+from frazil_old.warehouses.family import LakeTable
+from frazil_old.warehouses.refresher import Refresher, State
 from warehouse_world import ENTRIES
 
 ORDERS = LakeTable("public.orders", "shop.orders")

@@ -11,12 +11,12 @@ import pytest
 import yaml
 
 from fake_driver import SERVERS, FakeServer
-from frazil.cli.commands import main
-from frazil.config.settings import MaintenanceSettings, SetupSettings
-from frazil.flows import cdc, full_load, ledger, maintenance, setup, warehouse_refresh
-from frazil.flows.plan import plan
-from frazil.lake import snapshot_expiry
-from frazil.warehouses import duckdb as engine
+from frazil_old.cli.commands import main
+from frazil_old.config.settings import MaintenanceSettings, SetupSettings
+from frazil_old.flows import cdc, full_load, ledger, maintenance, setup, warehouse_refresh
+from frazil_old.flows.plan import plan
+from frazil_old.lake import snapshot_expiry
+from frazil_old.warehouses import duckdb as engine
 from helpers import D, FullLoadSettings, I, U
 from warehouse_world import ENTRIES
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from frazil.config.settings import ParameterError, Settings
-from frazil.config.validation import checked
-from frazil.config.warehouse_model import ENGINES, WarehouseEntries
-from frazil.config.warehouses import Warehouse
-from frazil.errors import FrazilError
-from frazil.warehouses.family import LakeTable, Made, Served, WarehouseError, family
+from frazil_old.config.settings import ParameterError, Settings
+from frazil_old.config.validation import checked
+from frazil_old.config.warehouse_model import ENGINES, WarehouseEntries
+from frazil_old.config.warehouses import Warehouse
+from frazil_old.errors import FrazilError
+from frazil_old.warehouses.family import LakeTable, Made, Served, WarehouseError, family
 from warehouse_grammar import grammar, require_properties, require_statement
 
 ORDERS = LakeTable("public.orders", "shop.orders", "s3://lake/shop/orders/metadata/00007-abc.metadata.json")

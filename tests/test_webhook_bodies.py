@@ -9,11 +9,11 @@ import time
 
 import pytest
 
-from frazil import errors
-from frazil.cli import webhook_bodies
-from frazil.cli.hooks import call_hooks, end_trouble
-from frazil.cli.webhook_bodies import PAGERDUTY_SUMMARY, SLACK_TEXT, TEAMS_TEXT, request_of, service_of
-from frazil.config.settings import OperateSettings
+from frazil_old import errors
+from frazil_old.cli import webhook_bodies
+from frazil_old.cli.hooks import call_hooks, end_trouble
+from frazil_old.cli.webhook_bodies import PAGERDUTY_SUMMARY, SLACK_TEXT, TEAMS_TEXT, request_of, service_of
+from frazil_old.config.settings import OperateSettings
 from monitored_world import Receiver
 
 FAILED = {

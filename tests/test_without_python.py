@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from frazil.config.settings import MaintenanceSettings
-from frazil.engine import load_files, small_batch
-from frazil.flows import ledger, maintenance
+from frazil_old.config.settings import MaintenanceSettings
+from frazil_old.engine import load_files, small_batch
+from frazil_old.flows import ledger, maintenance
 from helpers import FILE1, D, I, U
 from lake_reader import lake_rows
 

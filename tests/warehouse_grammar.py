@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from frazil.config.warehouses import Warehouse
-from frazil.warehouses.family import WarehouseError
+from frazil_old.config.warehouses import Warehouse
+from frazil_old.warehouses.family import WarehouseError
 
 _TOKEN = re.compile(
     r"""\s*('(?:[^'\\]|''|\\.)*'|"(?:[^"]|"")*"|\x60(?:[^\x60]|\x60\x60)*\x60|[A-Za-z_][\w$]*|\d+|[][(),=.*])|\s*(\S)"""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from frazil.config.spec import Column, TableSpec
 from frazil_demo.encode import Encoder, encoder
+from frazil_old.config.spec import Column, TableSpec
 
 _TYPES = {
     "int2": "INT2", "int4": "INT4", "int8": "INT8", "float4": "REAL4", "float8": "REAL8", "bool": "BOOLEAN",

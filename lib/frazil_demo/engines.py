@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from frazil.config.query_engines import DUCKDB_SETTING
-from frazil.config.sql import literal
+from frazil_old.config.query_engines import DUCKDB_SETTING
+from frazil_old.config.sql import literal
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from frazil.config.spec import Column
 from frazil_demo.encode import CsvRows
 from frazil_demo.layout import Field
 from frazil_demo.settings import Target
+from frazil_old.config.spec import Column
 
 
 class RowFile(Protocol):

@@ -10,9 +10,9 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from frazil.config.jars import fetch
-from frazil.errors import FrazilError
 from frazil_demo.process import free_ports, stop_process
+from frazil_old.config.jars import fetch
+from frazil_old.errors import FrazilError
 
 VERSION = "4.1.0"
 _JAVA = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"]

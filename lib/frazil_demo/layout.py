@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from frazil.config.spec import Column
 from frazil_demo.catalog import SourceTable
 from frazil_demo.pgoutput import Unchanged
 from frazil_demo.rules import Rules
 from frazil_demo.settings import Target
+from frazil_old.config.spec import Column
 
 Field = str | None | Unchanged
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from frazil.config.spec import Column
 from frazil_demo.catalog import SourceTable
 from frazil_demo.layout import Change
 from frazil_demo.rules import _WANTED, Rules
 from frazil_demo.senders import ToKafka, ToKinesis
 from frazil_demo.settings import SimulatorError, Target
+from frazil_old.config.spec import Column
 
 _OPERATIONS = {"I": "insert", "U": "update", "D": "delete"}
 _NUMBERS = ("INT1", "INT2", "INT4", "INT8", "UINT1", "UINT2", "UINT4", "UINT8", "NUMERIC")

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from frazil.config.spec import Column
 from frazil_demo.settings import SimulatorError, Target
+from frazil_old.config.spec import Column
 
 _EPOCH, _DAY = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1).toordinal()
 _PLAIN: dict[str, tuple[pa.DataType, Callable[[str], Any]]] = {

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from frazil.errors import FrazilError
+from frazil_old.errors import FrazilError
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 

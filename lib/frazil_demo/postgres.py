@@ -14,8 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from frazil.errors import FrazilError
 from frazil_demo.process import free_ports, stop_process
+from frazil_old.errors import FrazilError
 
 _OPTIONS = {
     "listen_addresses": "127.0.0.1",

@@ -10,10 +10,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from frazil.report import runs
-from frazil.report.chart_style import span
-from frazil.report.notebook_output import Grid
-from frazil.report.render import render
+from frazil_old.report import runs
+from frazil_old.report.chart_style import span
+from frazil_old.report.notebook_output import Grid
+from frazil_old.report.render import render
 
 PACKAGES = ("frazil", "pyspark", "pyiceberg", "duckdb")
 

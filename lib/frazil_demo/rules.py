@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from frazil.config.columns import LOBS
-from frazil.config.spec import Column, TableSpec
-from frazil.dms.aws_json import read_rules as task_rules
 from frazil_demo.settings import SimulatorError, read_json
+from frazil_old.config.columns import LOBS
+from frazil_old.config.spec import Column, TableSpec
+from frazil_old.dms.aws_json import read_rules as task_rules
 
 ADDED = {
     "$AR_H_CHANGE_SEQ": "STRING", "$AR_H_STREAM_POSITION": "STRING", "$AR_H_OPERATION": "STRING",

@@ -21,19 +21,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from frazil.cli import visible
-from frazil.config.environment_file import find_params
-from frazil.config.settings import resolve
-from frazil.config.spec import TableSpec, load_specs
-from frazil.errors import FrazilError
-from frazil.flows import lag
-from frazil.flows.workbook import Workbook, print_line
-from frazil.report.notebook_output import Grid, read_record
 from frazil_demo import engines, shop
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.report import write_report
 from frazil_demo.simulator import DmsSimulator
 from frazil_demo.workload import Workload
+from frazil_old.cli import visible
+from frazil_old.config.environment_file import find_params, root_of
+from frazil_old.config.settings import resolve
+from frazil_old.config.spec import TableSpec, load_specs
+from frazil_old.errors import FrazilError
+from frazil_old.flows import lag
+from frazil_old.flows.workbook import Workbook, print_line
+from frazil_old.report.notebook_output import Grid, read_record
 
 RATE = 4.0
 """The workload's transactions per second."""
@@ -73,7 +73,7 @@ class Demo:
         status, cause = "ok", ""
         try:
             papermill.execute_notebook(
-                self.root / "notebooks" / f"{name}.ipynb", out, parameters={"env": "demo", **parameters},
+                find_params().parent / "notebooks" / f"{name}.ipynb", out, parameters={"env": "demo", **parameters},
                 cwd=self.root, kernel_name="python3", progress_bar=False,
             )  # fmt: skip
         except papermill.PapermillExecutionError as e:
@@ -167,7 +167,7 @@ def _source_rows(postgres: EmbeddedPostgres, spec: TableSpec) -> list[tuple]:
 
 def _proof(demo: Demo, postgres: EmbeddedPostgres, compared: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
     """Compare the source row by row with the lake as each engine reads it; count rows, and those that differ in any engine."""
-    specs = load_specs(demo.root / "params" / "shop")
+    specs = load_specs(find_params() / "shop")
     catalog, by_table = demo.folder / "lake" / "catalog.db", {row["table"]: row for row in compared}
     if missing := set(specs) - set(by_table):
         raise DemoError(f"not reconciled: {', '.join(sorted(missing))}", "see the executed notebook 02_cdc_merge")
@@ -232,7 +232,7 @@ def _look(demo: Demo, began: float) -> dict[str, Any] | None:
 
 def run(demo: Demo, scale: float, transactions: int) -> bool:
     """Run the whole demo and return whether everything is equal."""
-    params = demo.root / "params"
+    params = find_params()
     with EmbeddedPostgres(demo.folder / "postgres") as postgres:
         with postgres.connect() as connection:
             rows = shop.make(connection, scale=scale)
@@ -275,7 +275,7 @@ def main() -> int:
     parser.add_argument("--transactions", type=int, default=240, help="during ingestion, four a second")
     options = parser.parse_args()
     try:
-        root = find_params().parent
+        root = root_of(find_params())
         folder = root / "runs" / "demo"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, mode=0o700)  # as runs make it: PostgreSQL, of another user, must not begin in it

@@ -14,8 +14,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from frazil.errors import FrazilError
 from frazil_demo.process import free_ports, stop_process
+from frazil_old.errors import FrazilError
 
 _PORTS = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc", "s3.port", "s3.port.grpc", "s3.port.iceberg")  # fmt: skip
 _OPTIONS = [

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from frazil.errors import FrazilError, nearest
+from frazil_old.errors import FrazilError, nearest
 
 
 class SimulatorError(FrazilError):

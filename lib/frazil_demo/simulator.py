@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from frazil.dms.aws_json import read_task_settings
 from frazil_demo import decoys as foreign
 from frazil_demo.catalog import SourceTable, quoted, read_tables
 from frazil_demo.files import Files, check_folders
@@ -19,6 +18,7 @@ from frazil_demo.place import Folder, Place, staging
 from frazil_demo.rules import read_rules
 from frazil_demo.settings import SimulatorError, read_target
 from frazil_demo.transactions import Transactions
+from frazil_old.dms.aws_json import read_task_settings
 
 _log = logging.getLogger(__name__)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import deque
 from datetime import datetime
 
-from frazil.errors import FrazilError
 from frazil_demo.catalog import SourceTable, quoted, read_table
 from frazil_demo.files import Files
 from frazil_demo.layout import Change, Field
 from frazil_demo.pgoutput import UNCHANGED, Begin, Commit, Delete, Insert, Message, Relation, Update, Values
+from frazil_old.errors import FrazilError
 
 
 class Sequence:

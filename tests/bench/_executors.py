@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 from bench._lake import Changes, fill, lake, stop_spark
-from frazil.flows.cdc import run as merge
+from frazil_old.flows.cdc import run as merge
 from helpers import World
 
 EXECUTOR_MB, PER_FILE = 2048, 100_000

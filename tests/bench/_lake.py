@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 from pyspark.sql import SparkSession
 
-from frazil.config.settings import CdcMergeSettings, FullLoadSettings, MaintenanceSettings, Settings, SetupSettings
-from frazil.config.spark_session import get_spark
-from frazil.flows import cdc, full_load, maintenance, setup
-from frazil.flows.workbook import Workbook
-from frazil.results import raise_if_failed
+from frazil_old.config.settings import CdcMergeSettings, FullLoadSettings, MaintenanceSettings, Settings, SetupSettings
+from frazil_old.config.spark_session import get_spark
+from frazil_old.flows import cdc, full_load, maintenance, setup
+from frazil_old.flows.workbook import Workbook
+from frazil_old.results import raise_if_failed
 from helpers import World
 from reference import workspace
 

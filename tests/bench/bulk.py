@@ -8,8 +8,8 @@ from statistics import median
 import psutil
 
 from bench._lake import Changes, fill, lake, link_files
-from frazil.flows.cdc import run as merge
-from frazil.lake import lane_choice
+from frazil_old.flows.cdc import run as merge
+from frazil_old.lake import lane_choice
 
 
 def _cpu_s() -> float:

@@ -16,11 +16,11 @@ import psutil
 
 from bench import _executors
 from bench._lake import lake, stop_spark
-from frazil.config.paths import local_path
-from frazil.config.settings import FullLoadSettings, MaintenanceSettings
-from frazil.flows import cdc, full_load, maintenance
-from frazil.flows.plan import plan
-from frazil.lake.index_sync import Locator
+from frazil_old.config.paths import local_path
+from frazil_old.config.settings import FullLoadSettings, MaintenanceSettings
+from frazil_old.flows import cdc, full_load, maintenance
+from frazil_old.flows.plan import plan
+from frazil_old.lake.index_sync import Locator
 from helpers import World
 
 ROWS = 10

@@ -12,8 +12,8 @@ from statistics import median
 from unittest.mock import patch
 
 from bench._lake import fill, lake
-from frazil.config.settings import MaintenanceSettings
-from frazil.lake import compaction
+from frazil_old.config.settings import MaintenanceSettings
+from frazil_old.lake import compaction
 from helpers import World
 
 CORES = 2

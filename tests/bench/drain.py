@@ -7,7 +7,7 @@ import time
 from statistics import median
 
 from bench._lake import Changes, fill, lake, link_files
-from frazil.flows.cdc import run as merge
+from frazil_old.flows.cdc import run as merge
 
 
 def _bare(world, table: str, paths: list[str]) -> float:

@@ -13,8 +13,8 @@ from statistics import median
 import psutil
 
 from bench._lake import COLUMNS, lake, link_files
-from frazil.config.settings import FullLoadSettings, SetupSettings
-from frazil.flows import full_load, setup
+from frazil_old.config.settings import FullLoadSettings, SetupSettings
+from frazil_old.flows import full_load, setup
 
 
 def _plain(world, table: str, to: str) -> float:

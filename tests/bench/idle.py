@@ -13,13 +13,13 @@ from pathlib import Path
 from statistics import median
 
 from bench._lake import stop_spark, tiny, tiny_lake
-from frazil import exit_codes
-from frazil.config.settings import CdcMergeSettings
-from frazil.dms.applied_files import AppliedFile
-from frazil.lake import jvm
-from frazil.lake.batch_branches import new_batch
-from frazil.lake.stored_applied_files import Update
-from frazil.lake.tables import read_table_state
+from frazil_old import exit_codes
+from frazil_old.config.settings import CdcMergeSettings
+from frazil_old.dms.applied_files import AppliedFile
+from frazil_old.lake import jvm
+from frazil_old.lake.batch_branches import new_batch
+from frazil_old.lake.stored_applied_files import Update
+from frazil_old.lake.tables import read_table_state
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,7 +58,7 @@ def run(quick: bool = False) -> list[dict]:
         place, times = tiny_lake(Path(folder), query_engines=["spark", "duckdb", "pyiceberg"]), 1 if quick else 9
         stop_spark()
         shutil.copytree(ROOT / "notebooks", place / "notebooks")
-        command = ["frazil.cli", "run", "--env", "demo"]
+        command = ["frazil_old.cli", "run", "--env", "demo"]
         notebook = str(place / "notebooks/02_cdc_merge.ipynb")
         papermill = ["papermill", notebook, str(place / "out.ipynb"), "-k", "python3", "-p", "env", "demo"]
         timed = {

@@ -17,10 +17,10 @@ from threading import Event, Thread
 import numpy as np
 
 from bench._lake import Changes, fill, lake
-from frazil.flows.cdc import run as merge
-from frazil.lake import index_store, jvm
-from frazil.lake.index_sync import Locator
-from frazil.lake.key_index import KeyIndex
+from frazil_old.flows.cdc import run as merge
+from frazil_old.lake import index_store, jvm
+from frazil_old.lake.index_sync import Locator
+from frazil_old.lake.key_index import KeyIndex
 
 BATCH, SLICE, PER_FILE = 5_000, 5_000_000, 1_000_000
 

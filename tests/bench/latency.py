@@ -18,25 +18,25 @@ from pathlib import Path
 from statistics import mean, median
 
 from bench._lake import tiny, tiny_lake
-from frazil.config.settings import (
+from frazil_demo import shop
+from frazil_demo.postgres import EmbeddedPostgres
+from frazil_demo.simulator import DmsSimulator
+from frazil_demo.workload import Workload
+from frazil_old.config.settings import (
     CdcMergeSettings,
     FullLoadSettings,
     LatencySettings,
     MaintenanceSettings,
     SetupSettings,
 )
-from frazil.engine.latency_sketch import OF_FILES, QUANTILES
-from frazil.flows import cdc, full_load, ledger, maintenance, setup
-from frazil.flows.workbook import Workbook
-from frazil.lake import jvm
-from frazil.lake.tables import create_namespaces
-from frazil.report.latency import Analysis
-from frazil.report.settings_advice import Model, Observed, Setting, fit, observed
-from frazil.results import raise_if_failed
-from frazil_demo import shop
-from frazil_demo.postgres import EmbeddedPostgres
-from frazil_demo.simulator import DmsSimulator
-from frazil_demo.workload import Workload
+from frazil_old.engine.latency_sketch import OF_FILES, QUANTILES
+from frazil_old.flows import cdc, full_load, ledger, maintenance, setup
+from frazil_old.flows.workbook import Workbook
+from frazil_old.lake import jvm
+from frazil_old.lake.tables import create_namespaces
+from frazil_old.report.latency import Analysis
+from frazil_old.report.settings_advice import Model, Observed, Setting, fit, observed
+from frazil_old.results import raise_if_failed
 
 ROOT = Path(__file__).parents[2]
 RATE = 6.0

@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from statistics import median
 
-from frazil.config.spec import parse_spec
-from frazil.dms import storage
-from frazil.dms.file_names import name_at, time_of_name
-from frazil.dms.listing import Begin, Recorded, list_table
-from frazil.dms.position import LOOK_BACK
 from frazil_demo.seaweed import Seaweed
+from frazil_old.config.spec import parse_spec
+from frazil_old.dms import storage
+from frazil_old.dms.file_names import name_at, time_of_name
+from frazil_old.dms.listing import Begin, Recorded, list_table
+from frazil_old.dms.position import LOOK_BACK
 from helpers import spec_of
 
 NEW, TIMES = 10, 7

@@ -18,22 +18,22 @@ import yaml
 from pyiceberg.io import load_file_io
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from frazil.config.settings import (
+from frazil_old.config.settings import (
     CdcMergeSettings,
     FullLoadSettings,
     LatencySettings,
     MaintenanceSettings,
     SetupSettings,
 )
-from frazil.flows import cdc, full_load, ledger, setup
-from frazil.flows.workbook import Workbook
-from frazil.lake import compaction, jvm, jvm_data_files, jvm_maintenance
-from frazil.lake.carried_deletes import new_deletes
-from frazil.lake.data_file_writer import DataFileWriter
-from frazil.report import lake_charts
-from frazil.report.chart_style import Chart
-from frazil.report.latency import Analysis, frame
-from frazil.results import raise_if_failed
+from frazil_old.flows import cdc, full_load, ledger, setup
+from frazil_old.flows.workbook import Workbook
+from frazil_old.lake import compaction, jvm, jvm_data_files, jvm_maintenance
+from frazil_old.lake.carried_deletes import new_deletes
+from frazil_old.lake.data_file_writer import DataFileWriter
+from frazil_old.report import lake_charts
+from frazil_old.report.chart_style import Chart
+from frazil_old.report.latency import Analysis, frame
+from frazil_old.results import raise_if_failed
 
 RATE = 1_000
 SPEC = {

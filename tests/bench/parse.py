@@ -13,14 +13,14 @@ from statistics import median
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "lib")]
 
-from frazil.config.settings import Settings  # noqa: E402
-from frazil.config.spark_session import get_spark  # noqa: E402
-from frazil.config.spec import parse_spec  # noqa: E402
-from frazil.dms.endpoint import Endpoint, SourceTable  # noqa: E402
-from frazil.dms.file_layout import CHANGE_PHASE  # noqa: E402
-from frazil.dms.listing import DmsObject  # noqa: E402
-from frazil.dms.mappings import Mappings  # noqa: E402
-from frazil.engine.read_files import plan_files, read_changes  # noqa: E402
+from frazil_old.config.settings import Settings  # noqa: E402
+from frazil_old.config.spark_session import get_spark  # noqa: E402
+from frazil_old.config.spec import parse_spec  # noqa: E402
+from frazil_old.dms.endpoint import Endpoint, SourceTable  # noqa: E402
+from frazil_old.dms.file_layout import CHANGE_PHASE  # noqa: E402
+from frazil_old.dms.listing import DmsObject  # noqa: E402
+from frazil_old.dms.mappings import Mappings  # noqa: E402
+from frazil_old.engine.read_files import plan_files, read_changes  # noqa: E402
 from helpers import spec_of  # noqa: E402
 
 ROWS, FILES, TIMES = 800_000, 4, 5

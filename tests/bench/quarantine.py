@@ -11,7 +11,7 @@ from statistics import median
 
 sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "lib")]
 
-from frazil.flows import cdc  # noqa: E402
+from frazil_old.flows import cdc  # noqa: E402
 from helpers import World  # noqa: E402
 
 ROWS, TIMES, EVERY = 100_000, 5, 100

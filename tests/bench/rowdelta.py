@@ -11,8 +11,8 @@ from statistics import median
 
 from bench import _baselines
 from bench._lake import Changes, fill, lake
-from frazil.flows.cdc import run as merge
-from frazil.report.chart_style import COLOURS, new_figure, styled
+from frazil_old.flows.cdc import run as merge
+from frazil_old.report.chart_style import COLOURS, new_figure, styled
 
 PICTURE = Path(__file__).parents[2] / "runs/bench/rowdelta.png"
 WAYS = {

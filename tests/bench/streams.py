@@ -12,14 +12,14 @@ from statistics import median
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "lib")]
 
-from frazil.config.settings import Settings  # noqa: E402
-from frazil.config.spark_session import get_spark  # noqa: E402
-from frazil.config.spec import parse_spec  # noqa: E402
-from frazil.dms.kafka import Kafka  # noqa: E402
-from frazil.dms.mappings import Mappings, message_names  # noqa: E402
-from frazil.engine.message_batch import changes_of_part  # noqa: E402
-from frazil.engine.message_blocks import Part, PartReading, message_blocks  # noqa: E402
 from frazil_demo.kafka import Kafka as Broker  # noqa: E402
+from frazil_old.config.settings import Settings  # noqa: E402
+from frazil_old.config.spark_session import get_spark  # noqa: E402
+from frazil_old.config.spec import parse_spec  # noqa: E402
+from frazil_old.dms.kafka import Kafka  # noqa: E402
+from frazil_old.dms.mappings import Mappings, message_names  # noqa: E402
+from frazil_old.engine.message_batch import changes_of_part  # noqa: E402
+from frazil_old.engine.message_blocks import Part, PartReading, message_blocks  # noqa: E402
 from helpers import spec_of  # noqa: E402
 from stream_world import KafkaWorld  # noqa: E402
 

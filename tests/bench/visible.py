@@ -29,14 +29,14 @@ import yaml  # noqa: E402
 
 from bench import _pipeline  # noqa: E402
 from bench._lake import MEMORY, Changes, fill, lake, scan_s, stop_spark  # noqa: E402
-from frazil import exit_codes  # noqa: E402
-from frazil.config.settings import Settings  # noqa: E402
-from frazil.config.spark_session import get_spark  # noqa: E402
-from frazil.flows.cdc import run as merge  # noqa: E402
-from frazil.results import raise_if_failed  # noqa: E402
 from frazil_demo.kafka import Kafka  # noqa: E402
 from frazil_demo.postgres import EmbeddedPostgres  # noqa: E402
 from frazil_demo.process import stop_process  # noqa: E402
+from frazil_old import exit_codes  # noqa: E402
+from frazil_old.config.settings import Settings  # noqa: E402
+from frazil_old.config.spark_session import get_spark  # noqa: E402
+from frazil_old.flows.cdc import run as merge  # noqa: E402
+from frazil_old.results import raise_if_failed  # noqa: E402
 from stream_world import KafkaWorld  # noqa: E402
 
 STEP_S, CHANGES = 0.2, 200
@@ -134,7 +134,7 @@ def _care(world: KafkaWorld, stop: threading.Event, done: list) -> None:
         "FRAZIL_PARAMS": str(world.root / "params"),
         "PYTHONPATH": str(HERE.parents[2] / "lib"),
     }
-    command = [sys.executable, "-m", "frazil.cli", "run", "--env", "bench", "03_maintenance"]
+    command = [sys.executable, "-m", "frazil_old.cli", "run", "--env", "bench", "03_maintenance"]
     while not stop.wait(CARE_S):
         began = time.time()
         ran = subprocess.run(command, env=environment, capture_output=True, text=True)

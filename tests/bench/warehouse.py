@@ -9,7 +9,7 @@ import yaml
 
 from bench._lake import Changes, fill, lake
 from fake_driver import SERVERS, FakeServer
-from frazil.flows.cdc import run as merge
+from frazil_old.flows.cdc import run as merge
 from warehouse_world import ENTRIES
 
 REFRESH_S, BATCH, WARM_UP = 2.0, 50, 20

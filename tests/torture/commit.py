@@ -25,10 +25,10 @@ from pathlib import Path
 HERE = Path(__file__)
 sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[2] / "lib")]
 
-from frazil.config.settings import Settings  # noqa: E402
-from frazil.config.spark_session import get_spark  # noqa: E402
-from frazil.engine import scan_row_delta, small_batch  # noqa: E402
-from frazil.lake import jvm, small_file_merge  # noqa: E402
+from frazil_old.config.settings import Settings  # noqa: E402
+from frazil_old.config.spark_session import get_spark  # noqa: E402
+from frazil_old.engine import scan_row_delta, small_batch  # noqa: E402
+from frazil_old.lake import jvm, small_file_merge  # noqa: E402
 from helpers import D, I, U, World  # noqa: E402
 
 COUNT, ROWS, LIMIT_S = 200, 300, 900
@@ -179,9 +179,9 @@ def _in_process(case: Case, lane: str, fault: str, point: str) -> str:
 
 def child(root: str, space: str, lane: str, point: str, delay: float, options: str) -> None:
     """Apply what is pending, and end this process and its JVM by SIGKILL at the point, or `delay` seconds after it."""
-    from frazil.config.settings import CdcMergeSettings
-    from frazil.flows import cdc
-    from frazil.flows.workbook import Workbook
+    from frazil_old.config.settings import CdcMergeSettings
+    from frazil_old.flows import cdc
+    from frazil_old.flows.workbook import Workbook
 
     def die() -> None:
         os.killpg(0, signal.SIGKILL)

@@ -20,10 +20,10 @@ sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / 
 import numpy as np  # noqa: E402
 import pyarrow as pa  # noqa: E402
 
-from frazil.config.spec import parse_spec  # noqa: E402
-from frazil.core.changes import Changes  # noqa: E402
-from frazil.core.latest_per_key import latest_per_key  # noqa: E402
-from frazil.core.messages import Message, MessageNames, columns_of, gather, parse_message, type_messages  # noqa: E402
+from frazil_old.config.spec import parse_spec  # noqa: E402
+from frazil_old.core.changes import Changes  # noqa: E402
+from frazil_old.core.latest_per_key import latest_per_key  # noqa: E402
+from frazil_old.core.messages import Message, MessageNames, columns_of, gather, parse_message, type_messages  # noqa: E402
 from helpers import spec_of, type_parsed  # noqa: E402
 from mutated_files import BAD, FIELDS, KEY, OP, TIME, Bad, value_of  # noqa: E402
 

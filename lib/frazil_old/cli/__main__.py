@@ -1,0 +1,5 @@
+"""`python -m frazil_old.cli`: the same as `frazil`."""
+
+from frazil_old.cli import command
+
+command()
