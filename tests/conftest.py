@@ -6,16 +6,11 @@ import os
 import sys
 from pathlib import Path
 
-import pyspark
 import pytest
 
-from frazil_demo.kafka import Kafka
-from frazil_old.config.jars import AWS_BUNDLE, WITH_BUNDLE
-from frazil_old.config.settings import Settings
-from frazil_old.config.source_database import ENGINES
-from frazil_old.config.spark_session import get_spark
-from helpers import World
-from stream_world import like_aws
+from houses import of_this_house
+from world import World as Doors
+from world import house
 
 _numbers = itertools.count(1)
 # What Spark compiles in a test runs a few times only: to compile it, or to compile it well, takes longer than it saves.
@@ -40,19 +35,8 @@ def catalog_options(tmp_path_factory):
 def spark(catalog_options, tmp_path_factory):
     os.environ["FRAZIL_MASTER"] = "local[2]"
     os.environ["FRAZIL_TEST_MARKER"] = "never-to-be-seen"  # what `${env:FRAZIL_TEST_MARKER}` would be replaced by
-    drivers = ",".join(driver for *_, driver in ENGINES.values())
-    line = ".".join(pyspark.__version__.split(".")[:2])
     options = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2", "spark.driver.memory": "2g"}
-    session = get_spark(
-        Settings(
-            root=str(tmp_path_factory.mktemp("session")),
-            catalog_options=catalog_options,
-            spark_options={
-                **options,
-                "spark.jars.packages": ",".join([drivers, *AWS_BUNDLE[line], *WITH_BUNDLE[line]]),
-            },
-        )  # fmt: skip
-    )
+    session = house().start_spark(tmp_path_factory.mktemp("session"), catalog_options, options)
     yield session
     session.stop()
 
@@ -78,6 +62,8 @@ def _own_aws_session():
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory):
     """A real broker."""
+    from frazil_demo.kafka import Kafka
+
     with Kafka(tmp_path_factory.mktemp("kafka")) as broker:
         yield broker
 
@@ -87,6 +73,8 @@ def kinesis():
     """A client of moto's server; the address and the login are in the environment, as boto3 takes them."""
     import boto3
     from moto.server import ThreadedMotoServer
+
+    from stream_world import like_aws
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -104,6 +92,8 @@ def kinesis():
 @pytest.fixture
 def new_world(spark, catalog_options, tmp_path):
     """Make a world; keyword arguments are the S3 target's settings."""
+
+    from helpers import World
 
     def make(**s3_settings) -> World:
         number = next(_numbers)
@@ -138,8 +128,6 @@ def in_this_process(monkeypatch):
 @pytest.fixture
 def open_world(spark, catalog_options, tmp_path):
     """Make a world behind the library's doors; `target` is the settings of the S3 target, other arguments are settings."""
-    from world import World as Doors
-    from world import house
 
     def make(lake: dict | None = None, **settings) -> Doors:
         number = next(_numbers)
@@ -147,6 +135,16 @@ def open_world(spark, catalog_options, tmp_path):
 
     yield make
     house().forget()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """Keep the tests of the library under test; those of a file, or of a file of cases, run in one process."""
+    items[:], others = of_this_house(items)
+    config.hook.pytest_deselected(items=others)
+    for item in items:
+        of_cases = getattr(item, "callspec", None) and item.callspec.params.get("file")
+        item.add_marker(pytest.mark.xdist_group(of_cases if item.path.name == "test_cases.py" else item.path.stem))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,8 +8,6 @@ import pytest
 from frazil_old import exit_codes
 from frazil_old.cli import main
 from frazil_old.config.settings import MaintenanceSettings, SetupSettings
-from frazil_old.dms.kafka import Kafka
-from frazil_old.dms.position import Position
 from frazil_old.errors import many
 from frazil_old.flows import ledger, maintenance
 from frazil_old.flows.adopt import AdoptError, adopt
@@ -89,19 +87,6 @@ def test_a_time_is_compared_with_names_in_the_time_zone_of_the_files(new_world):
     assert w.merged().rows("t") == [(1, "b")]
 
 
-def test_a_table_is_taken_over_at_the_offsets_of_a_stream(world, monkeypatch):
-    monkeypatch.setattr(Kafka, "start", lambda self, where: json.loads(where))
-    monkeypatch.setattr(Kafka, "stream_ids", lambda self: {"dms": "first"})
-    world.table("t")
-    foreign(world, "t", (1, "a"))
-    book = world.book(SetupSettings, source="kafka://nowhere:9092/dms")
-    assert adopt(book, "public.t", '{"dms/0": 17, "dms/1": 4}').endswith("continues from dms/0: 17, dms/1: 4")
-    kept = world.position("t")
-    assert (kept["version"], kept["stream_of"]) == (3, {"dms": "first"})
-    assert kept["stream"] == kept["stream_load"] == {"dms/0": 17, "dms/1": 4}
-    assert Position.from_json(json.dumps(kept))[0].loaded
-
-
 def test_what_is_no_position_and_what_is_no_table_of_the_spec_is_refused(world):
     world.table("t").load("t", (1, "a")).changes("t", U(1, "b"), name=FILE1)
     foreign(world, "t", (1, "a"), (1, "b"), (2, "c"))
@@ -151,23 +136,6 @@ def test_a_mask_that_comes_or_goes_on_a_table_that_was_taken_over_stops_it(world
     masked(now)
     note = world.changes("t", I(3, "c"), name=FILE2).merge()["t"].note
     assert "masked in" in note and len(world.rows("t")) == 2
-
-
-def test_a_table_that_is_written_to_meanwhile_is_not_taken(world, monkeypatch):
-    from frazil_old.lake import tables
-
-    world.table("t").load("t", (1, "a"))
-    foreign(world, "t", (1, "a"))
-    checked = tables.format_of
-
-    def late(spark, name):
-        spark.sql(f"INSERT INTO {name} VALUES (1, 'again')")
-        return checked(spark, name)
-
-    monkeypatch.setattr(tables, "format_of", late)
-    with pytest.raises(TableError, match="written to while"):
-        taken(world, "load")
-    assert "carries no position" in world.merge()["t"].note
 
 
 # --- state of other versions
@@ -223,22 +191,3 @@ def test_a_ledger_of_version_1_is_kept_and_written_on_and_a_newer_one_is_refused
     for use in (ledger.commits, ledger.record):
         with pytest.raises(LedgerError, match="written by a newer Frazil"):
             use(book)
-
-
-def test_a_new_column_is_added_to_a_ledger_of_the_same_version_and_its_values_are_kept(new_world, monkeypatch):
-    world = new_world().table("t").load("t", (1, "a")).changes("t", U(1, "b"), name=FILE1)
-    world.loaded().merged()
-    book = world.book(MaintenanceSettings, ops_namespace=f"{world.space}_ops")
-    ledger.record(book)
-    world.changes("t", U(1, "c"), name=FILE2).merged()
-    found = ledger._snapshots
-    with monkeypatch.context() as later:
-        later.setattr(ledger, "_COMMITS", f"{ledger._COMMITS}, host string")
-        later.setattr(ledger, "_snapshots", lambda *a: found(*a).selectExpr("*", "'here' host"))
-        assert ledger.commits(book).count() == 2  # a table without the column can still be read
-        ledger.record(book)
-        assert ledger.commits(book).count() == 2
-    world.changes("t", U(1, "d"), name=FILE3).merged()
-    ledger.record(book)  # as a version without the column does
-    kept = world.spark.table(book.ops("commits")).where("summary['frazil.kind'] = 'changes'").orderBy("committed_at")
-    assert [r.host for r in kept.collect()] == [None, "here", None]

@@ -5,14 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-import aws_emulator
 from frazil_old import exit_codes
 from frazil_old.cli import main
-from frazil_old.config import jars
-from frazil_old.config.settings import NOTEBOOKS, Settings, resolve
+from frazil_old.config.settings import NOTEBOOKS, resolve
 from frazil_old.flows.workbook import Workbook
-from frazil_old.lake import pyiceberg_catalog
-from frazil_old.lake.maintenance_plan import managed_by
 from stream_world import KinesisWorld
 
 PARAMS = Path(__file__).parent.parent / "params"
@@ -48,34 +44,6 @@ def test_the_example_of_glue_can_be_deployed(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     assert main(["aws", "check", "--env", "aws-glue"]) == exit_codes.OK
     assert "the settings fit" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("line", jars.ICEBERG)
-def test_a_session_of_s3_tables_gets_what_signs_its_calls_and_aws_own_files(line, monkeypatch):
-    monkeypatch.delenv("FRAZIL_SOURCE_URL", raising=False)
-    settings = resolve("maintenance", {"env": "aws-s3tables"}).settings
-    given = jars.packages(line, settings)
-    assert set(jars.AWS_BUNDLE[line]) <= set(given)
-    assert managed_by(settings).startswith("S3 Tables"), "so 03_maintenance does nothing"
-
-
-def test_the_tables_of_s3_tables_are_read_by_the_options_of_the_example(monkeypatch):
-    from pyiceberg.schema import Schema
-    from pyiceberg.types import LongType, NestedField
-
-    with aws_emulator.running() as url:
-        for name, value in aws_emulator.variables(url).items():
-            monkeypatch.setenv(name, value)
-        arn = aws_emulator.client("s3tables", url).create_table_bucket(name="my-tables")["arn"]
-        example = told("aws-s3tables")["common"]["catalog_options"]
-        assert example["warehouse"].rsplit(":", 1)[1] == arn.rsplit(":", 1)[1]
-        options = {k: str(v).lower() if isinstance(v, bool) else v for k, v in example.items()}
-        settings = Settings(catalog_options={**options, "uri": f"{url}/iceberg", "warehouse": arn})
-        there = pyiceberg_catalog.open_catalog(settings)
-        there.create_namespace("shop")
-        there.create_table("shop.orders", Schema(NestedField(1, "id", LongType(), required=True)))
-        table = pyiceberg_catalog.get_table(pyiceberg_catalog.open_catalog(settings), "shop.orders")
-        assert table.schema().column_names == ["id"] and table.current_snapshot() is None
 
 
 @pytest.mark.spark

@@ -1,10 +1,7 @@
 """A wrong clock stops a run before it writes; a snapshot from the future is named, and repaired without a loss."""
 
-import email.utils
-import http.server
 import json
 import sqlite3
-import threading
 import time
 from pathlib import Path
 
@@ -13,7 +10,6 @@ import pytest
 from frazil_old import exit_codes
 from frazil_old.cli import main
 from frazil_old.config.settings import FullLoadSettings, MaintenanceSettings, OperateSettings
-from frazil_old.config.spark_session import SessionError
 from frazil_old.flows import lag, maintenance
 from frazil_old.flows.plan import plan
 from frazil_old.lake import snapshot_expiry
@@ -57,40 +53,6 @@ def test_a_run_with_a_wrong_clock_stops_before_any_write(world, off, monkeypatch
         patch.setattr(time, "time", lambda: real() - 50)
         world.merged(lane="rowdelta")
     assert lake_rows(world.catalog_options, f"{world.space}.t") == [(1, "c")]
-
-
-class Store(http.server.BaseHTTPRequestHandler):
-    """Answers as S3 does that refuses, with a time of its own."""
-
-    off = 0.0
-
-    def do_HEAD(self):
-        self.send_response_only(403)
-        self.send_header("Date", email.utils.formatdate(time.time() + self.off, usegmt=True))
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
-
-
-@pytest.mark.parametrize("off", [-DAYS, 3600, 5], ids=["ahead", "behind", "right"])
-def test_the_time_of_s3_is_compared_too(world, off, monkeypatch):
-    monkeypatch.setattr(Store, "off", off)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Store)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        for name, value in {"AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{server.server_port}", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_REGION": "us-east-1"}.items():  # fmt: skip
-            monkeypatch.setenv(name, value)
-        world.table("t")
-        book = world.book(source="s3://bucket/folder")
-        # Where the clocks agree it goes on, and finds that this session reads no S3.
-        with pytest.raises(
-            SessionError if off == 5 else ClockError, match="hadoop-aws" if off == 5 else "s3://bucket/folder"
-        ):
-            book.spark  # noqa: B018
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def shift(world, table: str, seconds: int) -> int:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
 
 import pytest
 import yaml
 
-from frazil_old.config.columns import Column
-from frazil_old.config.spec import TableSpec
-from frazil_old.dms.control_records import definition
-from frazil_old.lake import jvm_schema, schema_evolution
-from helpers import Killed, rename_property
+from frazil_old.lake import jvm_schema
+from helpers import rename_property
 from stream_world import KafkaWorld
 
 spark = pytest.mark.spark
@@ -219,28 +215,6 @@ def test_a_record_without_messages_behind_it_is_not_lost(new_stream):
 
 
 @spark
-def test_a_kill_between_schema_and_rows_is_simply_repeated(new_stream, monkeypatch):
-    w, whole = new_stream(), schema_evolution.evolve
-    w.control("rename-column", id="INT64", title="STRING", n="INT32").message("update", id=1, title="A", n=1)
-
-    def dying(*arguments):
-        whole(*arguments)
-        raise Killed
-
-    monkeypatch.setattr(schema_evolution, "evolve", dying)
-    with pytest.raises(Killed):
-        w.merge()
-    assert "title" in ids(w) and w.offsets() == [0]
-    monkeypatch.setattr(schema_evolution, "evolve", whole)
-    assert table(w.merged()) == {1: {"title": "A", "n": 1}, 2: {"title": "b", "n": 20}}
-    assert len(schema_evolution.columns_in_metadata.__wrapped__(w.spark, w.name("t"), ("", *_schemas(w))).events) == 1
-
-
-def _schemas(w):
-    return (w.iceberg("t").schema().schemaId(), w.iceberg("t").currentSnapshot().schemaId())
-
-
-@spark
 def test_where_data_lie_in_other_partitions_they_are_read_by_the_names_that_they_have(new_stream):
     w = new_stream(partitions=2)
     w.control("drop-column", partition=1, stamp="2025-01-01T00:00:00Z", id="INT64", v="STRING")  # of the table before
@@ -281,27 +255,3 @@ def test_after_a_rename_a_new_load_is_read_with_the_new_names(new_stream):
     w.message("load", id=5, title="e", n=50)
     assert w.full_load(on_changed_load="reload")["t"].status == "reloaded"
     assert table(w) == {5: {"title": "e", "n": 50}}
-
-
-def test_what_was_told_changes_a_spec_once_and_nothing_once_the_spec_says_it():
-    spec = TableSpec("a.t", "a.t", ("id",), (Column("id", "INT8"), Column("v", "WSTRING(9)"), Column("n", "INT4")))
-    told = [["rename", "v", "title"], ["add", "v", "INT4"], ["rename", "v", "u"], ["type", "n", "INT4", "WSTRING"], ["rename", "id", "no"]]  # fmt: skip
-    now = schema_evolution.with_control_records(spec, told)
-    assert (now.key, [(c.name, c.type) for c in now.columns]) == (
-        ("no",), [("no", "INT8"), ("title", "WSTRING(9)"), ("n", "WSTRING"), ("u", "INT4")],
-    )  # fmt: skip
-    assert schema_evolution.with_control_records(now, told).names == now.names
-
-
-def test_a_definition_knows_both_families_of_type_names_and_guesses_none():
-    def told(**columns):
-        columns = {n: {"type": c} if isinstance(c, str) else c for n, c in columns.items()}
-        found = definition(json.dumps({"control": {"table-def": {"columns": columns}}}), "add-column", "here")
-        return {n: c and c.type for n, c in found.columns.items()}
-
-    assert told(a="INT8", b="BOOL", c="STRING") == {"a": "INT1", "b": "BOOLEAN", "c": "WSTRING"}
-    assert told(a="INT8", b="WSTRING", c="INT64") == {"a": "INT8", "b": "WSTRING", "c": "INT8"}
-    numeric = {"type": "NUMERIC", "precision": 12, "scale": 2}
-    assert told(a=numeric, b="NUMERIC", c="GEOMETRY") == {"a": "NUMERIC(12,2)", "b": None, "c": None}
-    for text in ("{}", '{"control": {}}', '{"control": {"table-def": []}}', "no JSON"):
-        assert definition(text, "drop-column", "here") is None

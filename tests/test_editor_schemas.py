@@ -11,12 +11,8 @@ from jsonschema import Draft7Validator
 from frazil_old.cli import main, schema
 from frazil_old.config.settings import ParameterError, resolve
 from frazil_old.config.spec import SpecError, parse_spec
-from frazil_old.dms.aws_json import read_endpoint_document
-from frazil_old.dms.endpoint import read_endpoint
-from frazil_old.dms.source_errors import EndpointError
 
 PARAMS = Path(__file__).parent.parent / "params"
-SHIPPED = sorted(PARAMS.rglob("*.yml"))
 COLUMNS = [{"name": "id", "type": "INT8"}]
 SPEC = {"source": "public.t", "key": ["id"], "columns": COLUMNS}
 
@@ -29,21 +25,6 @@ def validator(document: str) -> Draft7Validator:
 
 def wrong(document: str, content) -> list[str]:
     return [e.message for e in validator(document).iter_errors(content)]
-
-
-@pytest.mark.parametrize("document", schema.DOCUMENTS)
-def test_a_schema_that_is_kept_is_that_of_the_model(document):
-    kept = (PARAMS / "schema" / f"{document}.json").read_text(encoding="utf-8")
-    assert kept == schema.text(document), "run: frazil schema"
-
-
-@pytest.mark.parametrize("file", SHIPPED, ids=lambda f: str(f.relative_to(PARAMS)))
-def test_every_shipped_file_fits_the_schema_that_its_first_line_names(file):
-    document, place = ("environment", "") if file.parent == PARAMS else ("spec", "../")
-    text = file.read_text(encoding="utf-8")
-    assert text.startswith(schema.HEAD.format(place=place, document=document))
-    assert (file.parent / f"{place}schema/{document}.json").is_file()
-    assert wrong(document, yaml.safe_load(text)) == []
 
 
 @pytest.mark.parametrize("file", sorted(PARAMS.glob("*.endpoint.json")), ids=lambda f: f.name)
@@ -167,48 +148,6 @@ def test_schema_and_reader_refuse_the_same_environments(environment, content):
         environment(content)
 
 
-S3 = {"CsvNullValue": "NULL"}
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        {**S3, "AddColumnName": "true", "MaxFileSize": "1000", "CompressionType": "GZIP", "DataFormat": "CSV"},
-        {"S3Settings": {**S3, "CannedAclForObjects": "none"}, "FrazilSettings": {"OpValues": {"INSERT": "I"}}},
-        {"Endpoints": [{"EndpointIdentifier": "lake", "EngineName": "s3", "EndpointType": "TARGET", "S3Settings": S3}]},
-        {"ExtraConnectionAttributes": "csvNullValue=NULL;addColumnName=true"},
-    ],
-    ids=str,
-)
-def test_schema_and_reader_take_the_same_endpoints(tmp_path, content):
-    assert wrong("endpoint", content) == []
-    (tmp_path / "endpoint.json").write_text(json.dumps({"$schema": "schema/endpoint.json", **content}))
-    assert read_endpoint(tmp_path / "endpoint.json").null_value == "NULL"
-    assert read_endpoint_document(tmp_path / "endpoint.json")["UnknownSettings"] == []
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        {**S3, "AddColumnName": "yes"},
-        {**S3, "AddColumnName": 1},
-        {"S3Settings": {**S3, "MaxFileSize": "large"}},
-        {"S3Settings": {**S3, "MaxFileSize": -1}},
-        {"S3Settings": {**S3, "DataFormat": "parqet"}},
-        {"S3Settings": {**S3, "DatePartitionSequence": "YYYYMMD"}},
-        {"S3Settings": S3, "FrazilSettings": {"OpColumName": "x"}},
-        {"S3Settings": S3, "FrazilSettings": {"OpValues": {"INSERT": "insert"}}},
-        {"Endpoints": [{"EngineName": "s3", "S3Settings": {**S3, "Rfc4180": "maybe"}}]},
-    ],
-    ids=str,
-)
-def test_schema_and_reader_refuse_the_same_endpoints(tmp_path, content):
-    assert wrong("endpoint", content)
-    (tmp_path / "endpoint.json").write_text(json.dumps(content))
-    with pytest.raises(EndpointError, match="\n  cure: .+"):
-        read_endpoint(tmp_path / "endpoint.json")
-
-
 def test_the_command_prints_one_schema_and_writes_all(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("FRAZIL_PARAMS", str(tmp_path))
     for document in schema.DOCUMENTS:
@@ -216,14 +155,3 @@ def test_the_command_prints_one_schema_and_writes_all(tmp_path, monkeypatch, cap
         assert capsys.readouterr().out == schema.text(document)
     assert main(["schema"]) == 0
     assert sorted(f.name for f in (tmp_path / "schema").iterdir()) == sorted(f"{d}.json" for d in schema.DOCUMENTS)
-
-
-def test_every_entry_and_parameter_has_a_description():
-    def described(node, name=""):
-        for key, inner in node.get("properties", {}).items():
-            yield f"{name}.{key}", bool(inner.get("description") or "$ref" in inner)
-        for key, inner in node.get("$defs", {}).items():
-            yield from described(inner, key)
-
-    for document in schema.DOCUMENTS:
-        assert [n for n, told in described(json.loads(schema.text(document))) if not told] == []

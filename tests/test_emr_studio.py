@@ -10,11 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import reference
-from frazil_old import exit_codes
-from frazil_old.config import spark_session
-from frazil_old.results import TablesFailedError
-
 ROOT = Path(__file__).parent.parent
 
 
@@ -43,48 +38,6 @@ def cells(notebook: str, **parameters) -> list[str]:
         if "parameters" in cell["metadata"].get("tags", []):
             found.append("\n".join(f"{name} = {value!r}" for name, value in parameters.items()))
     return found
-
-
-@pytest.mark.spark
-@pytest.mark.notebooks
-@pytest.mark.slow
-def test_the_notebooks_run_beside_a_session_that_is_there_and_without_ipython(spark, tmp_path, monkeypatch):
-    """The catalog is the session's own, so the parameters tell of none."""
-    monkeypatch.setattr(spark_session, "_opened", [])  # the session counts as Livy's, not as one that Frazil has made
-    place = reference.workspace(tmp_path)
-    params = place / "params/demo.yml"
-    head, _, tail = params.read_text().partition("  catalog_options:")
-    params.write_text(head + "  ops_namespace: studio_ops\n" + tail[tail.index("  query_engines:") :])
-    for spec in (place / "params/tiny").glob("*.yml"):
-        spec.write_text(spec.read_text().replace("target: app.", "target: studio."))
-    monkeypatch.setenv("FRAZIL_PARAMS", str(place / "params"))
-    monkeypatch.setitem(sys.modules, "IPython", None)
-    shown = {}
-    for notebook in ("setup", "full_load", "cdc_merge", "latency", "explore"):
-        livy = Livy(spark=spark, sc=spark.sparkContext)
-        shown[notebook] = [livy.run(code) for code in cells(notebook, env="demo") if code]
-        assert shown[notebook][-1] == f"{notebook}: ok" and exit_codes.outcome_of(livy.last.facts, "") == "ok"
-    assert any(text.startswith("✔ 2 tables merged") for text in shown["cdc_merge"])
-    assert any("20260301-080102000.csv    2  U" in text for text in shown["explore"])
-    charts = [text for text in shown["latency"] if text.endswith("(a chart)")]
-    assert any("changes took less than" in text for text in charts) and list((place / "runs/demo/charts").glob("*.png"))
-    assert not [text for texts in shown.values() for text in texts if " object at 0x" in text]
-
-    # A table that does not exist yet stops no notebook: it is named, and the others are done.
-    later = (place / "params/tiny/visit.yml").read_text().replace("app.visit", "app.later")
-    (place / "params/tiny/later.yml").write_text(later.replace("studio.visit", "studio.later"))
-    missing = "lake.studio.later does not exist"
-    for notebook, done in (("maintenance", "TablesFailedError"), ("latency", "ok"), ("explore", "ok")):
-        livy, shown = Livy(spark=spark, sc=spark.sparkContext), []
-        *before, last = [code for code in cells(notebook, env="demo") if code]
-        shown = [livy.run(code) for code in before]
-        assert [text for text in shown if missing in text], notebook
-        if done == "ok":
-            assert livy.run(last) == f"{notebook}: ok"
-            continue
-        with pytest.raises(TablesFailedError, match="1 of 3 tables failed\napp.later: table " + missing):
-            livy.run(last)
-        assert {r.table: r.status for r in livy.names["done"]} == {"app.later": "failed", "app.person": "maintained", "app.visit": "maintained"}  # fmt: skip
 
 
 def test_the_library_is_imported_from_a_zip(tmp_path):

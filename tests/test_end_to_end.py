@@ -13,11 +13,9 @@ from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.simulator import DmsSimulator
 from frazil_demo.workload import Workload
 from frazil_old.config.settings import resolve
-from frazil_old.flows import cdc, full_load, ledger, maintenance, reconcile, setup
+from frazil_old.flows import cdc, full_load, maintenance, reconcile, setup
 from frazil_old.flows.workbook import Workbook
 from frazil_old.lake.tables import read_table_state
-from frazil_old.report import chart_captions
-from frazil_old.report.latency import Analysis
 from frazil_old.results import raise_if_failed
 
 pytestmark = pytest.mark.spark
@@ -103,24 +101,3 @@ def test_reconcile_names_a_row_that_differs_with_both_sides(world):
     (found,) = (s for s in samples if s["column"] == "email")
     assert (found["key"], found["source"]) == (f"customer_id={key}", email)
     assert found["lake"] != email
-
-
-def test_latency_is_told_by_the_commits_themselves(world):
-    _, _, book = world
-    raise_if_failed(cdc.run(book("cdc_merge")))
-    opened = book("latency")
-    commits = ledger.commits(opened)
-    rows = commits.where("latency_ms is not null").collect()
-    assert rows
-    for row in rows:
-        assert list(row.latency_ms) == sorted(row.latency_ms)
-        assert all(0 <= dms <= age for dms, age in zip(row.dms_ms, row.age_ms, strict=True))
-        assert 0 <= row.read_ms <= row.committed_ms - row.picked_up_ms
-        assert all(x > -50 for x in (*row.land_ms, *row.wait_ms))
-    analysis = Analysis(commits)
-    shown = analysis.percentiles().iloc[0]
-    assert abs(shown["changes"] - sum(r.changes for r in rows)) <= len(rows)
-    assert 0 < shown["p50"] <= shown["p95"] <= shown["max"] * 1.02
-    assert chart_captions.skew(analysis).startswith("No clock contradicts another")
-    stages = analysis.percentiles("stage").set_index("stage")["mean"]
-    assert abs(stages.drop("source_to_commit").sum() - stages["source_to_commit"]) < 0.3 * stages["source_to_commit"]

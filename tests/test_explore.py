@@ -1,10 +1,6 @@
 """Exploring: the history of a key, what differs, how the source was at a time; nothing is written."""
 
-import contextlib
-import dataclasses
 import hashlib
-import json
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -13,12 +9,11 @@ import pytest
 
 from frazil_old.config.settings import ExploreSettings, MaintenanceSettings, ParameterError
 from frazil_old.config.timestamps import clock
-from frazil_old.dms.endpoint import DatePartition
-from frazil_old.flows import explore, file_batch, ledger, quarantine_counts, row_history
+from frazil_old.flows import explore, quarantine_counts, row_history
 from frazil_old.flows.explore import ExploreError
-from frazil_old.lake import jvm, table_history
+from frazil_old.lake import table_history
 from frazil_old.report import notebook_output
-from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, U
+from helpers import FILE1, FILE2, FILE3, LOAD1, D, I, U
 
 pytestmark = pytest.mark.spark
 FOUR = "20240101-100300000.csv"
@@ -82,15 +77,6 @@ def test_a_key_that_is_not_there_is_called_so(book):
     assert row_history.caption("public.t", ["99"], []).startswith("No kept snapshot has key 99 of public.t.")
 
 
-def test_the_recent_state_is_that_of_the_last_load_or_of_a_day_ago(book):
-    states = table_history.lineage(book.spark, book.name(book.specs["public.t"]))
-    load = next(s for s in states if s.kind == "load")
-    assert explore.state(book, "public.t", "recent").id == load.id
-    aged = [dataclasses.replace(s, current_ms=s.committed_ms - 2 * explore.DAY_MS) for s in states[:-2]]
-    assert explore._recent([*aged, *states[-2:]]).id == aged[-1].id
-    assert explore._recent(states[-1:]).id == states[-1].id
-
-
 def test_the_rows_of_the_source_that_made_a_key_are_found(book):
     found = row_history.origin(book, "public.t", ["1"])
     assert [(r["file"], r["row"], r["operation"], r["v"], r["source_commit"]) for r in found] == [
@@ -126,25 +112,6 @@ def test_a_key_keeps_its_history_through_compaction(new_world, version):
         "delete",
         "load",
     ]
-
-
-def test_a_state_is_that_of_the_time_when_readers_saw_it_and_not_of_its_writing(new_world, monkeypatch):
-    world = new_world()
-    world.table("t").load("t", (1, "a")).loaded()
-    between, publish = [], jvm.publish
-
-    def slow(*given):
-        between.append(time.time() + 0.5)
-        time.sleep(1)
-        return publish(*given)
-
-    monkeypatch.setattr(jvm, "publish", slow)
-    world.changes("t", U(1, "b")).merged(lane="merge")
-    book = world.book(ExploreSettings)
-    (commit,) = [row for row in ledger.history(book, "public.t") if row["kind"] == "changes"]
-    states = table_history.lineage(book.spark, world.name("t"))
-    assert explore.clock(states[-1].committed_ms)[:19] == commit["committed"]
-    assert [s.id for s in states if s.committed_ms <= between[0] * 1000] == [s.id for s in states[:-1]]
 
 
 def test_two_states_are_compared(book, module_world):
@@ -212,29 +179,6 @@ def test_a_renamed_column_is_the_same_column_before(new_world):
     ]  # fmt: skip
 
 
-def test_a_time_of_the_source_chooses_what_was_committed_by_then(book, monkeypatch):
-    def shown(when, table="public.t"):
-        found = explore.as_of(book, when)
-        row = next(r for r in found.rows if r["table"] == table)
-        return sorted((r.id, r.v) for r in found.table(table).collect()), row["known_by"], row["unsure"]
-
-    assert shown("2024-01-01 10:00:30.5") == ([(1, "a2"), (3, "c")], "file names", "of 2 changes in the next commit some are from before, about 1")  # fmt: skip
-    assert shown("2024-01-01 12:01:00+02:00") == ([(1, "a2"), (2, "b again"), (3, "c2")], "commit times", "")
-    assert shown("2024-01-01 10:01:30", "public.u")[0] == [(1, "y")]
-    with pytest.raises(ExploreError, match="no kept snapshot shows it"):  # nothing tells when its load ended
-        shown("2024-01-01 10:00:45", "public.u")
-    assert shown("")[0] == [(1, "a4"), (2, "b again"), (10, None)]
-    with monkeypatch.context() as slow:  # now is when it was asked for, however long the answer takes
-        slow.setattr(explore, "pending_of", lambda *_, **__: (time.sleep(1.1), (0, 0.0))[1])
-        assert [row["unsure"] for row in explore.as_of(book).rows] == ["", ""]
-    assert shown("2024-01-01 12:00")[2] == "changes that DMS has not written yet"
-    early = explore.as_of(book, "2024-01-01 09:00")
-    assert "no kept snapshot" in early.rows[0]["action"]
-    with pytest.raises(ExploreError, match="cannot be shown"):
-        early.table("public.t")
-    assert "2 tables cannot be shown" in repr(notebook_output.as_of(early))
-
-
 @pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/Bogota"])
 def test_without_commit_times_a_file_of_another_time_zone_bounds_them_by_its_zone(new_world, zone):
     w = new_world(DatePartitionEnabled=True, DatePartitionTimezone=zone, TimestampColumnName="")
@@ -265,12 +209,6 @@ def test_tables_tell_how_fresh_they_are(book, module_world):
     assert (t["rows"], t["fresh_to"], t["pending"], t["health"]) == (3, "2024-01-01 10:02:30.000", 0, "healthy")
     assert u["pending"] == 1 and u["waiting_s"] > 86_400
     assert repr(notebook_output.health([t, u])).startswith("✔ 2 tables with 4 rows")
-
-
-def test_files_of_a_commit_are_those_after_the_one_before_though_its_clock_was_ahead(book):
-    *states, before, last = table_history.lineage(book.spark, book.name(book.specs["public.t"]))
-    last = dataclasses.replace(last, current_ms=before.committed_ms - 500)
-    assert row_history._between([*states, before, last], last)[0] == before.position
 
 
 @pytest.mark.parametrize(
@@ -320,24 +258,3 @@ def test_nothing_is_written(book, module_world, catalog_options):
     explore.as_of(book, "2024-01-01 10:01").table("public.t").collect()
     quarantine_counts.rows_by_status(book)
     assert fingerprint(lake) == before
-
-
-def test_what_was_told_is_never_less_than_what_the_source_committed(module_world, book):
-    states = table_history.lineage(book.spark, module_world.name("t"))
-    told = [table_history.source_time_bounds(states, DatePartition())[s.id][0] for s in states]
-    assert told[0] is None and told[1:] == sorted(told[1:])
-    largest = [max(s.source_ms) for s in states if s.source_ms]
-    assert all(t >= c for t, c in zip(told[2:], largest, strict=True))
-    with contextlib.suppress(KeyError):
-        assert json.loads(states[1].summary["frazil.latency"])
-
-
-def test_where_a_row_comes_from_is_told_also_of_a_batch_whose_files_have_other_columns(new_world, monkeypatch):
-    """Batches of earlier versions held such files."""
-    monkeypatch.setattr(file_batch, "first_alike", lambda table, files: files)
-    w = new_world(AddColumnName=True).table("t", "id INT8", "v WSTRING(9)", "w WSTRING(9)")
-    w.write("t", LOAD1, f"ts,id,v,w\n{ONE_COMMIT},1,a,b\n").loaded()
-    w.write("t", FILE1, f"Op,ts,id,v\nU,{ONE_COMMIT},1,c\n").write("t", FILE2, f"Op,ts,id,v,x\nU,{ONE_COMMIT},1,d,e\n")
-    w.merged(changes={"gone": "keep", "new": "ignore"})
-    (first, last) = row_history.origin(w.book(ExploreSettings), "public.t", ["1"])
-    assert (first["v"], last["v"], last["file"].rsplit("/", 1)[-1]) == ("c", "d", FILE2)

@@ -2,24 +2,12 @@
 
 import os
 import re
-from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
-from frazil_old.config.settings import CdcMergeSettings
 from frazil_old.config.spec import parse_spec
-from frazil_old.dms import pending_changes
-from frazil_old.dms.applied_files import AppliedFiles
-from frazil_old.dms.endpoint import Endpoint, SourceTable
-from frazil_old.dms.file_columns import file_layout, header
-from frazil_old.dms.file_layout import CHANGE_PHASE
-from frazil_old.dms.late_files import clock_went_back
-from frazil_old.dms.listing import DmsObject, TableObjects, list_table
-from frazil_old.dms.mappings import Mappings
-from frazil_old.dms.position import MAX_RECENT, VERSION, Position, PositionError, after_changes, after_load
+from frazil_old.dms.listing import list_table
 from frazil_old.dms.source_errors import SourceError
-from frazil_old.flows.file_batch import take_batch, within_limits
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, U, spec_of
 
 spark = pytest.mark.spark
@@ -73,18 +61,6 @@ def test_sub_folders_of_parallel_loads_and_date_partitions_are_found(source):
     assert [o.name for o in there.changes] == ["20240612-235959999.csv", "20240701-000000001.csv"]
 
 
-def test_a_missing_table_folder_means_no_rows(source):
-    assert source() == TableObjects()
-
-
-def test_a_missing_root_or_schema_folder_is_an_error(tmp_path):
-    with pytest.raises(SourceError, match="set parameter 'source'"):
-        list_table(tmp_path / "nowhere", SPEC)
-    (tmp_path / "publik").mkdir()
-    with pytest.raises(SourceError, match="did you mean 'publik'"):
-        list_table(tmp_path, SPEC)
-
-
 def test_two_change_files_of_one_name_are_refused(source):
     with pytest.raises(SourceError, match="only one DMS task"):
         source("2024/20240612-103125108.csv", "2025/20240612-103125108.csv")
@@ -101,113 +77,6 @@ def test_the_digest_of_a_load_follows_names_folders_and_content(source, tmp_path
 
 
 # --- positions
-
-
-def change_objects(*names: str, size: int = 1) -> list[DmsObject]:
-    return [DmsObject(n, f"/s/{n}", size, f"etag of {n}") for n in names]
-
-
-def at(minute: int, hour: int = 10) -> str:
-    return f"20240612-{hour}{minute:02}00000.csv"
-
-
-def pending(position: Position, *objects: DmsObject) -> list[str]:
-    state = pending_changes.AppliedState("lake.t", "public.t", position, position.to_json(), AppliedFiles())
-    return [o.name for o in pending_changes.require_applicable(TableObjects(changes=tuple(objects)), state).pending]
-
-
-def test_everything_is_pending_at_first_and_only_newer_files_later():
-    objects = change_objects(at(1), at(2), at(3))
-    assert pending(Position(), *objects) == [at(1), at(2), at(3)]
-    assert pending(after_changes(Position(), objects[:2], "b"), *objects) == [at(3)]
-
-
-def test_applied_files_may_vanish():
-    assert pending(after_changes(Position(), change_objects(at(1), at(2)), "b"), *change_objects(at(3))) == [at(3)]
-
-
-def test_an_object_that_turns_up_late_is_never_passed_over_nor_merged():
-    position = after_changes(Position(), change_objects(at(1), at(5)), "b")
-    with pytest.raises(PositionError, match="arrived late"):
-        pending(position, *change_objects(at(1), at(3), at(5)))
-
-
-def test_an_object_older_than_the_first_ever_applied_is_late_too():
-    with pytest.raises(PositionError, match="arrived late"):
-        pending(after_changes(Position(), change_objects(at(5)), "b"), *change_objects(at(4), at(5)))
-
-
-def test_what_was_applied_at_the_edge_of_the_window_is_not_late():
-    early = change_objects("20240612-100000400.csv", "20240612-100000600.csv")
-    last = change_objects("20240612-110000500.csv")
-    position = after_changes(after_changes(Position(), early, "a"), last, "b")
-    assert position.recent == ("20240612-100000600.csv", "20240612-110000500.csv")
-    assert pending(position, *early, *last) == []
-
-
-def test_only_so_many_names_are_remembered_and_those_before_them_are_not_late():
-    objects = change_objects(*(f"20240612-1000{s:02}{ms:03}.csv" for s in range(50) for ms in (0, 500)))
-    position = after_changes(Position(), objects, "b")
-    assert len(position.recent) == MAX_RECENT
-    assert pending(position, *objects) == []
-
-
-def test_an_object_written_again_after_it_was_applied_is_refused():
-    (applied,) = change_objects(at(1))
-    with pytest.raises(PositionError, match="was written again"):
-        pending(after_changes(Position(), [applied], "b"), replace(applied, etag="another"))
-
-
-def test_a_position_survives_being_written_down():
-    objects = TableObjects(loads=tuple(change_objects("s/LOAD00000001.csv")))
-    position = after_changes(after_load(Position(), objects, "a"), change_objects(at(1)), "b")
-    assert Position.from_json(position.to_json(snapshot=7, sequence=8)) == (position, {"snapshot": 7, "sequence": 8})
-
-
-def test_a_position_of_a_newer_version_is_refused():
-    with pytest.raises(PositionError, match="newer Frazil"):
-        Position.from_json(Position().to_json().replace('"version":1', f'"version":{VERSION + 1}'))
-
-
-def test_a_position_of_files_stays_readable_for_older_code_and_one_of_an_older_version_is_taken_over():
-    old = '{"version":1,"batch":"b","load_digest":"x","load_files":1,"last":"","last_etag":"","recent":[],"snapshot":7}'
-    position, stamp = Position.from_json(old)
-    assert (position.load_digest, position.stream, stamp) == ("x", {}, {"snapshot": 7})
-    assert '"version":1' in position.to_json() and "stream" not in position.to_json()
-    moved = replace(position, stream={"topic/0": 5})
-    assert '"version":2' in moved.to_json() and Position.from_json(moved.to_json())[0] == moved
-    known = replace(moved, stream_ids={"topic": "id"})
-    assert '"version":3' in known.to_json() and Position.from_json(known.to_json())[0] == known
-
-
-def test_a_stored_position_keeps_its_keys_whatever_the_attributes_are_called():
-    name = at(1)
-    text = (
-        f'{{"version":4,"batch":"b","load_digest":"x","load_files":1,"last":"{name}","last_etag":"e","recent":["{name}"],'
-        f'"owed":["{name}"],"stream":{{"topic/0":5}},"stream_of":{{"topic":"id"}},"lacks":["n"],"skips":["more"],"snapshot":7}}'
-    )
-    position, stamp = Position.from_json(text)
-    assert (position.replay_pending, position.stream_ids) == ((name,), {"topic": "id"})
-    assert (position.missing_columns, position.ignored_columns) == (("n",), ("more",))
-    assert position.to_json(**stamp) == text
-    with pytest.raises(PositionError, match="replay_pending"):
-        Position.from_json(text.replace('"owed"', '"replay_pending"'))
-
-
-@pytest.mark.parametrize(
-    ("max_bytes", "max_files", "taken"),
-    [(99, 9, 4), (25, 9, 2), (20, 9, 2), (19, 9, 1), (1, 9, 1), (99, 3, 3), (99, 1, 1)],
-)
-def test_a_batch_takes_the_head_that_fits_and_at_least_one(max_bytes, max_files, taken):
-    objects = change_objects(at(1), at(2), at(3), at(4), size=10)
-    assert take_batch(objects, max_bytes, max_files) == objects[:taken]
-
-
-def test_a_batch_that_this_process_must_read_has_at_most_its_share():
-    objects = change_objects(at(1), at(2), at(3), size=20_000_000)
-    book = SimpleNamespace(settings=CdcMergeSettings(), tasks_fail=False, endpoint=Endpoint())
-    assert within_limits(book, SPEC, objects) == objects
-    assert within_limits(SimpleNamespace(**{**vars(book), "tasks_fail": True}), SPEC, objects) == objects[:1]
 
 
 # --- header lines
@@ -231,17 +100,6 @@ def test_a_byte_order_mark_is_no_part_of_a_name_or_a_value(with_header, new_worl
     assert w.collapsed("t") == {1: (1, "\ufeffa", 10)}
     w = new_world().table("t", "v WSTRING(9)", key="v").write("t", FILE1, "\ufeffI,,a,,\n")
     assert w.collapsed("t") == {"a": ("a",)}
-
-
-@spark
-@pytest.mark.parametrize(
-    ("header", "says"),
-    [("Op,ts,id,v,m", "unknown column 'm'"), ("Op,ts,id,n", "no column v"), ("ts,id,v,n", "no column Op")],
-)
-def test_a_header_with_an_unknown_or_without_a_known_column_is_refused(with_header, header, says):
-    w = with_header.load("t").loaded().write("t", FILE1, header + "\n")
-    result = w.merge()["t"]
-    assert result.failed and says in result.note and f"{FILE1} line 1" in result.note and "cure" in result.note
 
 
 @spark
@@ -478,12 +336,6 @@ def test_a_table_that_the_task_renames_is_read_from_its_new_folder(world):
     assert world.rows("t") == [(1, "b")]
 
 
-def test_a_header_with_bytes_that_are_not_utf_8_is_not_taken_for_the_name_without_them(tmp_path):
-    path = tmp_path / "20240101-100000000.csv"
-    path.write_bytes(b"Op,id,v\xa0\xda\nI,1,a\n")
-    assert header(DmsObject(path.name, str(path), 1, ""), Endpoint(header=True)) == ["Op", "id", "v\ufffd\ufffd"]
-
-
 @spark
 def test_a_text_in_parquet_without_its_mark_is_read_as_text(new_world):
     import pyarrow as pa
@@ -502,43 +354,3 @@ def test_a_text_in_parquet_without_its_mark_is_read_as_text(new_world):
         }
         pq.write_table(pa.table(rows), file)
     assert w.collapsed("t") == {1: (1, "Zürich"), 2: (2, "Zürich")}
-
-
-@pytest.mark.parametrize("line", ["Op,i\rd,v", 'Op,"' + "x" * 200_000 + '",v'])
-def test_a_header_that_is_no_line_of_csv_names_its_file(tmp_path, line):
-    (tmp_path / "20240101-100000000.csv").write_text(f"{line}\nI,1,a\n", newline="")
-    file = DmsObject("20240101-100000000.csv", str(tmp_path / "20240101-100000000.csv"), 1, "")
-    with pytest.raises(SourceError, match="100000000.csv line 1 is not a CSV line"):
-        header(file, Endpoint(header=True))
-
-
-@pytest.mark.parametrize(("delimiter", "end"), [(",", "\n"), ("||", "@@")])
-@pytest.mark.parametrize("header", [False, True])
-def test_a_late_file_is_judged_by_its_commit_times_in_every_dialect(tmp_path, delimiter, end, header):
-    spec = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(9)"))
-    endpoint = Endpoint(
-        null_value="", timestamp_column="ts", delimiter=delimiter, row_delimiter=end, rfc4180=False, header=header
-    )
-
-    def file(name: str, *seconds: int) -> DmsObject:
-        rows = [["Op", "ts", "id", "v"]] * header + [["I", f"2024-01-01 10:00:{s:02}", str(s), '"x'] for s in seconds]
-        (tmp_path / name).write_text("".join(delimiter.join(row) + end for row in rows), newline="")
-        return DmsObject(name, str(tmp_path / name), (tmp_path / name).stat().st_size, "e")
-
-    newest = file(FILE2, 30, 20, 40)
-    for seconds, after in (((41, 50), True), ((39, 50), False)):
-        found, why = clock_went_back([file(FILE1, *seconds)], newest, SourceTable(spec, endpoint, Mappings()))
-        assert (found, f"at 2024-01-01 10:00:{seconds[0]}, the last one of" in why) == (after, True)
-
-
-def test_a_row_of_more_fields_gets_no_meaning_by_a_guess(tmp_path):
-    """Rules add `a` and `b`. If the source then gets a column of one of these names, only a header could say of which."""
-    rules = [
-        {"rule-type": "transformation", "rule-action": "add-column", "rule-target": "column", "value": name, "expression": value}
-        for name, value in (("a", "'eu'"), ("b", "$AR_H_OPERATION"))
-    ]  # fmt: skip
-    spec = parse_spec(spec_of("public.t", "id INT8", "a WSTRING(9)", "b WSTRING(9)"))
-    table = SourceTable(spec, Endpoint(null_value=""), Mappings(tuple(rules)))
-    (tmp_path / FILE1).write_text("I,1,own b,eu,INSERT\n")
-    file = DmsObject(FILE1, str(tmp_path / FILE1), 20, "e")
-    assert file_layout(table, CHANGE_PHASE, file) == ("op", "after:id", "after:a", "after:b")

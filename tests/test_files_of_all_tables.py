@@ -2,11 +2,9 @@
 
 import pytest
 
-from frazil_old.dms.listing import Watch
-from frazil_old.flows import cdc, workbook
 from frazil_old.flows.plan import plan
 from frazil_old.flows.reconcile import compare
-from helpers import FILE1, FILE2, FILE3, I, U
+from helpers import FILE1, FILE2, FILE3, U
 
 pytestmark = pytest.mark.spark
 TS = "2024-01-01 09:59:00.000000"
@@ -43,16 +41,6 @@ def test_each_table_takes_its_rows_from_the_files_of_all(shared):
     assert shared.position("wide")["last"] == shared.position("t")["last"] == TXN2
     told = [line for line in shared.said if "ignored" in line]
     assert len(told) == 1 and "1 of elsewhere.t, 1 of public.other" in told[0]
-
-
-def test_rows_that_no_table_takes_are_counted_by_tasks_of_a_large_batch(shared, monkeypatch):
-    monkeypatch.setattr(cdc, "are_small", lambda files: False)
-    put(shared, TXN1, f"I,other,public,{TS},1\nI,t,public,{TS},3,c\n")
-    put(shared, TXN2, f"I,other,public,{TS},1\nI,t,elsewhere,{TS},7,no\n").merged()
-    (told,) = [line for line in shared.said if "ignored" in line]
-    assert told.endswith(
-        f"{TXN1} … {TXN2}: rows of tables that this run does not process are ignored: 1 of elsewhere.t, 2 of public.other"
-    )
 
 
 def test_a_shared_row_that_fits_nobody_stops_every_table(shared):
@@ -111,15 +99,3 @@ def test_a_setting_that_a_file_contradicts_is_refused_before_its_table_is_touche
     world.write("t", FILE1, f"Op,ts,id,v,seq,BI_id\nU,{TS},1,b,,\n")
     assert "AddColumnName" in world.merge()["t"].note
     assert world.rows("t") == [(1, "a")]
-
-
-def test_objects_that_vanish_or_come_long_before_their_time_are_told(world, monkeypatch):
-    monkeypatch.setattr(workbook, "Watch", lambda: Watch(full_every=1))
-    world.table("t").load("t", (1, "a")).loaded().changes("t", I(2, "b")).changes("t", I(3, "c"), name=FILE2).merged()
-    book = world.book()
-    cdc.run(book)
-    (world.root / "source/public/t" / FILE1).unlink()
-    world.changes("t", I(4, "d"), name="20200101-000000000.csv")
-    (done,) = cdc.run(book)
-    assert [s for s in world.said if "no longer there" in s and FILE1 in s]
-    assert done.failed and "arrived late" in done.note and "20200101" in done.note

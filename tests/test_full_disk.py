@@ -12,10 +12,8 @@ import pytest
 
 import reference
 from frazil_old import exit_codes
-from frazil_old.cli import check, main
+from frazil_old.cli import main
 from frazil_old.cli.run_folder import RunFolder
-from frazil_old.config.settings import resolve
-from frazil_old.flows.workbook import Workbook
 from frazil_old.report import runs
 
 ROOT = Path(__file__).parent.parent
@@ -108,19 +106,6 @@ def test_a_disk_that_becomes_read_only_during_a_run_is_its_trouble(place):
     run.end(outcome="ok")
     assert f"{place}/runs/demo cannot be written: Read-only file system" in run.trouble
     assert (run.facts["outcome"], run.where_stored().count(run.trouble)) == ("ok", 1)
-
-
-def test_runs_that_belong_to_another_user_are_a_trouble_and_a_breach(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("FRAZIL_PARAMS", str(reference.workspace(tmp_path) / "params"))
-    book = Workbook(resolve("operate", {"env": "demo"}).settings, lambda text: None)
-    book.folder.mkdir(parents=True, exist_ok=True)
-    os.seteuid(65534)
-    try:
-        trouble, stale = runs.unusable(book.folder), check._stale(book, book.settings)
-    finally:
-        os.seteuid(0)
-    assert f"{book.folder} cannot be written: Permission denied" in trouble
-    assert stale == [f"runs: {book.folder} cannot be read: Permission denied; cure: let this user read and write it"]
 
 
 @pytest.mark.parametrize("fault", [fill, make_read_only])

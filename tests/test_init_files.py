@@ -13,13 +13,8 @@ import yaml
 
 from frazil_old import exit_codes
 from frazil_old.cli import main
-from frazil_old.cli.init import _specs
-from frazil_old.config.columns import Column
 from frazil_old.config.settings import resolve
 from frazil_old.config.spec import load_specs
-from frazil_old.core.types import judge
-from frazil_old.dms.mappings import Mappings
-from frazil_old.flows.source_catalog import CatalogTable
 from frazil_old.flows.workbook import Workbook
 from lake_reader import duckdb_rows
 from mutated_files import DIALECTS, mutated_file, valid_file
@@ -73,13 +68,6 @@ def test_what_is_proven_is_taken_and_every_guess_is_marked(home, capsys):
     assert book.mappings.before_image(person).names(person) == {"id": "BI_id"}
 
 
-def test_names_that_differ_in_case_alone_get_files_and_tables_of_their_own():
-    """A disk, and many catalogs, take them for one."""
-    tables = [CatalogTable(f"shop.{name}", ("id",), (Column("id", "INT8"),)) for name in ("Orders", "orders")]
-    specs = {name.lower(): yaml.safe_load(text) for name, text in _specs("own", tables, Mappings(())).items()}
-    assert len(specs) == 2 and len({spec["target"].lower() for spec in specs.values()}) == 2
-
-
 def test_guesses_that_the_user_confirms_are_taken(home):
     assert init(home, "--take", "keys", "numbers") == exit_codes.OK
     specs = load_specs(home / "params/own")
@@ -103,17 +91,6 @@ def test_nothing_is_written_over_and_nothing_without_a_null_token(home, capsys):
         main(["init", "--env", "two", "--from-files", "dms", "--null", ""]) == exit_codes.EXIT_CODES["wrong parameters"]
     )
     assert "but app.person: balance has NULL" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("null", ["NULL", ""])
-def test_no_guess_loses_a_value_that_comes_later(home, null):
-    """What a guessed type makes of any later text is the text itself, or a refusal."""
-    source = load(home, (1, "10115", "2020-01-01", "true"), (2, "80331", "2020-01-02", "false"))
-    assert init(home, "--null", null, path=source) == exit_codes.OK
-    for column in load_specs(home / "params/own")["shop.t"].columns:
-        for text in ("01067", "+1", "1.50", "1e3", "yes", " 7", "-0", "0x1F", "2021-1-1", "1.0"):
-            value = judge(column, text)
-            assert value == text or type(value) is object, (column, text)
 
 
 def test_types_of_the_source_are_taken_from_a_list_of_its_columns(home, capsys):

@@ -7,8 +7,6 @@ import itertools
 import json
 import os
 import re
-import signal
-import threading
 import time
 from decimal import Decimal
 
@@ -306,21 +304,6 @@ def test_a_table_that_failed_alone_meets_messages_again_and_sets_none_aside_twic
     assert [n for _, n, _ in _unreadable(w)] == [1, 4]
 
 
-def test_two_runs_at_once_set_a_message_aside_once(new_stream, monkeypatch):
-    w = new_stream().table("t").loaded().send(JUNK).message("insert", id=1, v="a")
-    real, others = quarantine_table.add, []
-
-    def insert(*arguments, **named):
-        real(*arguments, **named)
-        if not others:
-            others.append(None)
-            others[0] = w.merge(**_aside(w))["t"].status
-
-    monkeypatch.setattr(quarantine_table, "add", insert)
-    assert w.merge(**_aside(w))["t"].status == "skipped"
-    assert (others, w.rows("t"), _unreadable(w)) == (["merged"], [(1, "a")], [("0", 0, JUNK.encode())])
-
-
 def test_more_messages_that_tell_no_table_than_allowed_stop_the_run(new_stream):
     w = new_stream().table("t").loaded().message("insert", id=1, v="a").send(JUNK).send(JUNK)
     for limit in ({"max_bad_rows": 1}, {"max_bad_percent": 60.0}):
@@ -511,20 +494,6 @@ def test_a_topic_that_is_made_anew_is_an_error_however_long_it_is(new_stream):
     assert sorted(w.merged().rows("t")) == [*((n, "new") for n in range(10, 15)), (20, "newer")]
 
 
-def test_a_broker_that_stops_and_starts_loses_and_doubles_nothing(new_stream):
-    w = new_stream().table("t").loaded().message("insert", id=1, v="a").merged()
-    w.message("insert", id=2, v="b")
-    w.kafka.stop()
-    try:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("frazil_old.dms.kafka.PATIENCE_S", 2)
-            with pytest.raises(Exception, match="do not answer"):
-                w.merge()
-    finally:
-        w.kafka.start()
-    assert w.merged().rows("t") == [(1, "a"), (2, "b")]
-
-
 def test_a_topic_per_table(new_stream):
     w = new_stream(topics=2).table("t").table("u")
     for topic, table in enumerate("tu"):
@@ -707,87 +676,3 @@ def test_a_limited_read_ends_at_one_time_in_all_partitions(new_stream):
     w.message("update", partition=1, id=1, v="new")
     assert w.merged(max_batch_messages=2).rows("t")[0] == (1, "new")
     assert len(w.history("t")) > 3
-
-
-@pytest.mark.parametrize("by_tasks", [False, slow(True)])
-def test_a_key_that_moved_to_a_partition_before_its_own_stops_its_table_until_batches_are_small(
-    new_stream, monkeypatch, by_tasks
-):
-    if by_tasks:
-        monkeypatch.setattr("frazil_old.engine.message_batch.MOST", 0)
-        monkeypatch.setattr("frazil_old.flows.stream_read.MOST", 0)
-    w = new_stream(partitions=3).table("t").loaded()
-    w.message("insert", partition=1, id=1, v="old").message("insert", partition=2, id=2, v="a")
-    _add_partitions(w, 4)
-    w.message("update", partition=0, id=1, v="new").message("update", partition=3, id=2, v="b")
-    stopped = w.merge()["t"]
-    assert stopped.failed and "run 02_cdc_merge with a smaller max_batch_messages" in stopped.note
-    assert w.rows("t") == []
-    assert w.merged(max_batch_messages=1).rows("t") == [(1, "new"), (2, "b")]
-
-
-def test_who_may_log_in_reads_and_the_password_is_never_shown(new_stream, monkeypatch, capfd):
-    w = new_stream().table("t").message("load", id=1, v="a")
-    w.source = w.source.replace(w.kafka.brokers, w.kafka.guarded)
-    given = {"SECURITY_PROTOCOL": "SASL_PLAINTEXT", "SASL_MECHANISM": "PLAIN", "USERNAME": "frazil", "PASSWORD": "wrong-secret"}  # fmt: skip
-    for name, value in given.items():
-        monkeypatch.setenv(f"FRAZIL_KAFKA_{name}", value)
-    monkeypatch.setattr("frazil_old.dms.kafka.PATIENCE_S", 3)
-    w.setup()
-    with pytest.raises(Exception, match="has the credentials") as refused:
-        w.full_load()
-    monkeypatch.setenv("FRAZIL_KAFKA_PASSWORD", w.kafka.PASSWORD)
-    assert w.full_load()["t"].status == "loaded"
-    assert w.rows("t") == [(1, "a")]
-    shown = "".join([str(refused.value), *w.said, *capfd.readouterr()])
-    assert "wrong-secret" not in shown and w.kafka.PASSWORD not in shown
-
-
-@pytest.mark.slow
-def test_a_run_without_an_end_reads_once_for_all_tables_and_outlives_the_broker_and_a_failing_table(
-    new_stream, monkeypatch
-):
-    from frazil_old.dms.kafka import Kafka
-
-    w, reads, take = new_stream().table("t").table("u").loaded(), [], Kafka.take
-
-    def counted(self, spark, begin, most=0):
-        taken = take(self, spark, begin, most)
-        reads.append(taken.messages is not None)
-        return taken
-
-    monkeypatch.setattr(Kafka, "take", counted)
-    monkeypatch.setattr("frazil_old.dms.kafka.PATIENCE_S", 2)
-
-    def wait_for(table: str, offset: int) -> None:
-        deadline = time.monotonic() + 60
-        while w.offsets(table) != [offset] and time.monotonic() < deadline:
-            time.sleep(0.2)
-
-    def meanwhile():
-        try:
-            w.message("insert", id=1, v="a").message("insert", table="u", id="bad", v="a")
-            wait_for("t", 2)
-            w.kafka.stop()
-            deadline = time.monotonic() + 60
-            while not any("trying again" in line for line in w.said) and time.monotonic() < deadline:
-                time.sleep(0.2)
-            w.kafka.start()
-            w.message("insert", id=2, v="b")
-            wait_for("t", 3)
-        finally:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    thread = threading.Thread(target=meanwhile)
-    thread.start()
-    done = w.merge(run_for_s=float("inf"), trigger_s=0.3)
-    thread.join()
-    assert w.rows("t") == [(1, "a"), (2, "b")]
-    assert (done["t"].status, done["u"].status) == ("merged", "failed")
-    assert any("trying again" in line for line in w.said)
-    assert 2 <= sum(reads) <= 8  # two for t, the others for u, with pauses that grow
-    w.table("u", "id WSTRING(9)", "v WSTRING(99)")
-    w.spark.sql(f"DROP TABLE {w.name('u')}")
-    w.setup()
-    assert w.full_load()["u"].status == "loaded"
-    assert w.merged().rows("u") == [("bad", "a")]

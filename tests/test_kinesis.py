@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
-import subprocess
-import sys
 import time
 from datetime import UTC, datetime
-from types import SimpleNamespace
 
 import pytest
 
-from frazil_old.dms.kinesis import _Reader, _ship_code
 from frazil_old.flows import quarantine_replay
-from frazil_old.lake import jvm
-from helpers import Killed
 from stream_world import KinesisWorld
 
 pytestmark = pytest.mark.spark
@@ -68,40 +61,6 @@ def test_a_bad_message_that_stops_its_table_is_named_with_its_shard_and_number(n
     assert failed.failed and re.search(
         rf"{w.stream}/shardId-0+ offset \d+: column 'id': 'x' does not fit", failed.note
     ), failed.note
-
-
-@pytest.mark.slow
-def test_messages_that_tell_no_table_are_set_aside_once(new_stream, monkeypatch):
-    w = new_stream(shards=2).table("t").table("u").loaded()
-    aside = {"on_unreadable": "quarantine", "ops_namespace": f"{w.space}_ops", "parallel_tables": 1}
-    w.send("no JSON").message("insert", id="x", v="a").message("insert", table="u", id=1, v="a", partition=1)
-    w.send(b"\xff", partition=1)
-    stopped = w.merge(ops_namespace=aside["ops_namespace"])
-    assert all(
-        re.search(rf"1 in {w.stream}/shardId-0+ from offset \d+.*'no JSON'", r.note, re.S) for r in stopped.values()
-    )
-    publish, left = jvm.publish, [1]
-
-    def kill(*arguments):
-        done = publish(*arguments)
-        if left and left.pop():
-            raise Killed
-        return done
-
-    with monkeypatch.context() as patch:
-        patch.setattr(jvm, "publish", kill)
-        patch.setattr(os, "getpid", lambda: 2**22 + 1)  # a process that is gone by the next run
-        with pytest.raises(Killed):
-            w.merge(**aside)
-    name = f"lake.{w.space}_ops.quarantine"
-    assert (w.rows("u"), w.spark.table(name).count()) == ([(1, "a")], 2)
-    assert w.merge(**aside)["t"].failed  # reads them again, from its own position
-    w.send("more").merged(**aside, on_bad_rows="quarantine")
-    rows = w.spark.table(name).where("table_name is null").collect()
-    assert sorted((bytes(r.raw), r.path.partition("/shardId")[0], r.status) for r in rows) == [
-        (raw, f"kinesis://{w.stream}", "unreadable") for raw in (b"more", b"no JSON", b"\xff")
-    ]
-    assert all(len(r.row_no) > 40 for r in rows)
 
 
 @pytest.mark.slow
@@ -220,33 +179,11 @@ def test_a_table_that_begins_at_a_time_beside_an_older_one_takes_no_load_from_be
     assert w.rows("u") == [(2, "b")] and sorted(w.rows("t")) == [(1, "a"), (2, "b")]
 
 
-def test_a_run_whose_clock_was_hours_ahead_loses_no_later_message(new_stream, monkeypatch):
-    w = new_stream().table("t").message("load", id=1, v="a").loaded()
-    ahead = SimpleNamespace(time=lambda: time.time() + 3 * 3600, sleep=time.sleep)
-    with monkeypatch.context() as patch:
-        patch.setattr("frazil_old.dms.kinesis.time", ahead)
-        w.message("insert", id=2, v="b").merged()
-    w.message("insert", id=3, v="c").merged()
-    assert w.rows("t") == [(1, "a"), (2, "b"), (3, "c")]
-
-
 def test_a_run_ends_when_no_message_came_for_a_while(new_stream):
     w = new_stream().table("t").message("load", id=1, v="a").loaded().message("insert", id=2, v="b")
     began = time.monotonic()
     assert w.merge(run_for_s=90, trigger_s=0.5, idle_s=5.0)["t"].counts["batches"] == 1
     assert 5.0 <= time.monotonic() - began < 60 and w.rows("t") == [(1, "a"), (2, "b")]
-
-
-def test_what_may_have_expired_is_an_error_and_never_a_gap(new_stream, monkeypatch):
-    w = new_stream().table("t").message("load", id=1, v="a").loaded().message("insert", id=2, v="b").merged()
-    w.message("insert", id=3, v="c")
-    later = SimpleNamespace(time=lambda: time.time() + 25 * 3600, sleep=time.sleep)
-    with monkeypatch.context() as patch:
-        patch.setattr("frazil_old.dms.kinesis.time", later)
-        failed = w.merge()["t"]
-    assert failed.failed and failed.decision and "keeps messages for 24 hours" in failed.note
-    assert w.rows("t") == [(1, "a"), (2, "b")]
-    assert w.merged().rows("t") == [(1, "a"), (2, "b"), (3, "c")]
 
 
 @pytest.mark.slow
@@ -268,21 +205,3 @@ def test_a_stream_that_is_not_there_is_named(new_stream):
     w.source += "x"
     with pytest.raises(Exception, match=f"no stream '{w.stream}x'"):
         w.merge()
-
-
-def test_executors_need_no_frazil():
-    """What is sent to an executor loads in a Python that has pyspark and no Frazil."""
-    from pyspark import cloudpickle
-
-    _ship_code()
-    sent = cloudpickle.dumps(_Reader("eu-west-1", {}, 0, 0, 0))
-    program = (
-        "import sys, pickle; sys.modules['frazil'] = None\n"
-        "reader = pickle.loads(sys.stdin.buffer.read())\n"
-        "try: next(reader(('s/shard-1', 0, None)))\n"
-        "except Exception as e: print(type(e).__module__)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], input=sent, capture_output=True, check=True, env={"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nowhere"})  # fmt: skip
-    assert done.stdout.decode().strip() == "botocore.exceptions", (
-        done.stdout
-    )  # it got as far as asking Kinesis, without credentials

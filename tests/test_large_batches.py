@@ -1,19 +1,11 @@
 """Large batches of change files: Spark's tasks read them by the core, and the result is that of any other batch."""
 
-import hashlib
 import random
-from pathlib import Path
 
 import pytest
 
-from frazil_old.dms.file_integrity import file_digests
-from frazil_old.dms.listing import DmsObject
 from frazil_old.engine import small_batch
-from frazil_old.engine.row_form import bucket_of_each_partition
-from frazil_old.flows import tasks_or_here
-from frazil_old.flows.tasks_or_here import digests_of
 from helpers import D, I, U
-from lake_reader import lake_rows
 
 pytestmark = pytest.mark.spark
 
@@ -21,14 +13,6 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(autouse=True)
 def all_are_large(monkeypatch):
     monkeypatch.setattr(small_batch, "MOST_MB", 0)
-
-
-def test_spark_puts_each_bucket_into_its_own_partition(spark):
-    for partitions in (1, 2, 7, 300):
-        buckets = bucket_of_each_partition(spark, partitions)
-        rows = spark.createDataFrame([(b,) for b in buckets], "bucket int")
-        found = rows.repartition(partitions, "bucket").selectExpr("bucket", "spark_partition_id()").collect()
-        assert sorted(map(tuple, found)) == sorted((b, p) for p, b in enumerate(buckets))
 
 
 def _file(number: int) -> str:
@@ -116,17 +100,6 @@ def test_what_a_batch_held_is_told_in_its_snapshot(world):
     assert '"age":[' in summary["frazil.latency"]
 
 
-@pytest.mark.parametrize("lane", ["merge", "rowdelta", "scan"])
-@pytest.mark.parametrize("most_mb", [0, 32])
-def test_times_of_all_years_keep_their_microseconds(world, catalog_options, monkeypatch, lane, most_mb):
-    monkeypatch.setattr(small_batch, "MOST_MB", most_mb)
-    times = ["0001-01-01 00:00:00.000001", "1969-12-31 23:59:59.999999", "2026-11-26 15:04:05.678901", "9999-12-31 23:59:59.999999"]  # fmt: skip
-    world.table("t", "id INT8", "at DATETIME", "moment DATETIME", utc=("moment",)).load("t", (0, None, None)).loaded()
-    world.changes("t", *[I(n, at, at) for n, at in enumerate(times, 1)], name=_file(1)).merged(lane=lane)
-    rows = sorted(lake_rows(catalog_options, f"{world.space}.t"))[1:]
-    assert [(str(at), str(moment).removesuffix("+00:00")) for _, at, moment in rows] == [(at, at) for at in times]
-
-
 def test_a_bad_row_is_named_and_nothing_of_its_batch_is_applied(world):
     world.table("t", "id INT8", "n INT4").load("t", (1, 1)).loaded()
     world.changes("t", U(1, 2), name=_file(1)).changes("t", I(2, 3), I(3, "x"), name=_file(2))
@@ -162,21 +135,3 @@ def test_a_file_that_cannot_be_read_is_named(world):
     done = world.merge()["t"]
     assert done.failed and f"{_file(2)} row 1: a quoted text does not end" in done.note
     assert world.rows("t") == [(1, "a")]
-
-
-def test_executors_compute_the_digests_of_many_bytes_and_this_process_those_of_few(world, monkeypatch):
-    world.table("t").load("t", (1, "a")).loaded()
-    for number in range(3):
-        world.changes("t", U(1, f"v{number}"), name=_file(number))
-    there = sorted((world.root / "source/public/t").glob("2*.csv"))
-    files = [DmsObject(f.name, str(f), f.stat().st_size, "") for f in there]
-    expected = {f.path: "sha256:" + hashlib.sha256(Path(f.path).read_bytes()).hexdigest()[:40] for f in files}
-    book = world.book()
-    assert digests_of(book, files) is file_digests
-    monkeypatch.setattr(tasks_or_here, "MOST_HASHED", 0)
-    assert digests_of(book, files) is file_digests  # the master is local
-    monkeypatch.setattr(tasks_or_here, "is_local", lambda spark: False)
-    in_tasks = digests_of(book, files)
-    assert in_tasks is not file_digests and in_tasks([f.path for f in files]) == expected
-    book.tasks_fail = True
-    assert digests_of(book, files) is file_digests

@@ -8,7 +8,6 @@ import pytest
 
 from frazil_old.cli.check import look
 from frazil_old.config.settings import FullLoadSettings, OperateSettings
-from frazil_old.flows import cdc
 from frazil_old.flows.plan import plan
 from helpers import FILE1, FILE2, FILE3, D, I, U, World
 from lake_reader import lake_rows
@@ -176,27 +175,6 @@ def test_an_applied_file_that_grew_is_named_with_both_sizes_however_old_it_is(op
     assert all("more" in [v for _, v in rows(world, t)] for t in grown)
 
 
-def test_a_file_that_changes_while_it_is_read_is_left_for_the_next_batch(opened, monkeypatch):
-    world = opened("t")
-    world.changes("t", I(3, "c"), name=FILE1).changes("t", I(4, "d"), name=FILE2).changes("t", I(5, "e"), name=FILE3)
-    real, grown = cdc.apply_batch, []
-
-    def growing(book, spec, base, given, *more):
-        name = given.files[-1].name
-        if len(given.files) > 1 and not grown:
-            with file(world, "t", FILE2).open("a") as f:
-                f.write(file(world, "t", FILE2).read_text().replace("4,d", "6,f"))
-            grown.append(name)
-        return real(book, spec, base, given, *more)
-
-    monkeypatch.setattr(cdc, "apply_batch", growing)
-    assert world.merge()["t"].status == "merged"
-    assert rows(world, "t") == [(1, "a"), (2, "b"), (3, "c")]
-    assert any(FILE2 in line and "next batch" in line for line in world.said)
-    world.merged()
-    assert rows(world, "t") == [(1, "a"), (2, "b"), (3, "c"), (4, "d"), (5, "e"), (6, "f")]
-
-
 def test_files_that_have_only_another_time_are_not_new(opened):
     world = opened("t", "load_byte", "change_byte")
     for table in ("t", "load_byte", "change_byte"):
@@ -251,36 +229,6 @@ def test_a_name_in_the_future_stops_its_table_before_and_after_it_was_applied(op
     world.merged()
     assert (rows(world, "before")[0], rows(world, "after")[0]) == ((1, "real"), (1, "real"))
     assert (3, "c") in rows(world, "after")
-
-
-def test_a_file_that_vanished_is_asked_for_until_it_is_back_or_given_up(opened, monkeypatch):
-    world = opened("back", "given_up", "truncated")
-    real, texts = cdc.apply_batch, {}
-    for table in ("back", "given_up", "truncated"):
-        world.changes(table, I(3, "c")).changes(table, I(4, "d"), name=FILE2)
-
-    def vanishing(book, spec, *more):
-        table = spec.source.split(".")[1]
-        for name in (FILE1, *([FILE2] if table == "truncated" else [])):
-            texts[table, name] = file(world, table, name).read_text()
-            file(world, table, name).unlink()
-        return real(book, spec, *more)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(cdc, "apply_batch", vanishing)
-        first = notes(world)
-    again = notes(world)
-    for table in ("back", "given_up", "truncated"):
-        for note in (first[table], again[table]):
-            assert FILE1 in note and "go_on_without" in note and "loses" in note, note
-        assert rows(world, table) == [(1, "a"), (2, "b")]
-    assert "TRUNCATE" in first["truncated"] and "TRUNCATE" in again["truncated"] and "TRUNCATE" not in again["back"]
-    assert all(FILE1 in said for said in everywhere(world).values())
-    file(world, "back", FILE1).write_text(texts["back", FILE1])
-    world.merged(tables=["public.back", "public.given_up"], go_on_without=[FILE1])
-    assert rows(world, "back") == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
-    assert rows(world, "given_up") == [(1, "a"), (2, "b"), (4, "d")]
-    assert world.merge(tables=["public.back", "public.given_up"])["given_up"].status == "unchanged"
 
 
 def test_a_file_that_an_earlier_run_saw_and_left_is_missed_too(opened):

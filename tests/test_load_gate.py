@@ -4,18 +4,14 @@ import json
 
 import boto3
 import pytest
-from botocore.exceptions import NoCredentialsError
 from botocore.stub import Stubber
 
-from frazil_old.config.settings import FullLoadSettings, ParameterError
-from frazil_old.dms import load_gate
-from frazil_old.dms.load_gate import DmsTaskError, ask
+from frazil_old.config.settings import FullLoadSettings
 from frazil_old.flows.plan import plan
 from frazil_old.results import TableResult
 from helpers import LOAD1, U
 
 TASK = "arn:aws:dms:eu-west-1:111111111111:task:ABC"
-SERVERLESS = "arn:aws:dms:eu-west-1:111111111111:replication-config:ABC"
 
 
 class Dms:
@@ -46,73 +42,6 @@ class Dms:
 @pytest.fixture
 def dms(monkeypatch):
     return Dms(monkeypatch)
-
-
-def test_all_pages_are_read_and_tables_that_failed_are_named(dms):
-    dms.task(status="stopped", StopReason="Stop Reason STOPPED_AFTER_CACHED_EVENTS")
-    dms.tables(marker="next", a=("Table completed", 2)).tables(after="next", b=("Table error", 0), c=("Full load", 7))
-    gate = ask(TASK)
-    assert gate.waits("public.a") == "" and gate.rows("public.a") == 2
-    assert gate.waits("public.b").startswith("DMS reports 'Table error' for its load; the task is stopped (Stop Reason")
-    assert "'Full load'" in gate.waits("public.c") and "STOPPED_AFTER_CACHED_EVENTS" in gate.waits("public.c")
-    assert "nothing about it" in gate.waits("public.d")
-
-
-def test_a_task_that_failed_is_to_be_mended_first(dms):
-    dms.task(status="failed", StopReason="Stop Reason FATAL_ERROR", LastFailureMessage="no log").tables(
-        a=("Full load", 1)
-    )
-    assert (
-        ask(TASK)
-        .waits("public.a")
-        .endswith("the task is failed (Stop Reason FATAL_ERROR; no log): mend the task and resume it")
-    )
-
-
-def test_a_task_that_only_copies_changes_has_no_gate(dms):
-    dms.task(kind="cdc")
-    assert ask(TASK) is None
-
-
-def test_a_serverless_task_is_asked_by_its_own_calls(dms):
-    dms.answers.add_response(
-        "describe_replications",
-        {"Replications": [{"Status": "running", "ReplicationType": "full-load-and-cdc"}]},
-        {"Filters": [{"Name": "replication-config-arn", "Values": [SERVERLESS]}]},
-    )
-    listed = [{"SchemaName": "public", "TableName": "a", "TableState": "Table completed", "FullLoadRows": 1}]
-    dms.answers.add_response(
-        "describe_replication_table_statistics",
-        {"ReplicationTableStatistics": listed},
-        {"ReplicationConfigArn": SERVERLESS},
-    )
-    assert ask(SERVERLESS).waits("public.a") == ""
-
-
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        ("ResourceNotFoundFault", "knows no task.*correct"),
-        ("AccessDeniedException", "AccessDenied.*allow dms:Describe"),
-    ],
-)
-def test_what_dms_refuses_is_explained(dms, code, said):
-    dms.answers.add_client_error("describe_replication_tasks", code, "no")
-    with pytest.raises(DmsTaskError, match=f"(?s){said}"):
-        ask(TASK)
-
-
-def test_a_wrong_arn_and_missing_credentials_are_explained(monkeypatch):
-    with pytest.raises(ParameterError, match="names no task"):
-        ask("my-task")
-
-    def refuse(*_, **__):
-        raise NoCredentialsError
-
-    monkeypatch.setattr(boto3, "client", refuse)
-    with pytest.raises(DmsTaskError, match="(?s)no AWS credentials.*log in"):
-        ask(TASK)
-    assert load_gate.load_gate(FullLoadSettings()) is None
 
 
 def by_table(results: list[TableResult]) -> dict[str, tuple[str, str]]:

@@ -1,6 +1,5 @@
 """What a notebook shows: a verdict that is right at a glance, in text and in HTML."""
 
-import base64
 import logging
 import os
 import re
@@ -16,11 +15,8 @@ from types import SimpleNamespace
 import nbformat
 import pytest
 
-from frazil_demo.report import write_report
 from frazil_old.errors import FrazilError, Message, counted
-from frazil_old.flows.preview_stages import Stage
-from frazil_old.report import live_status, notebook_output, runs
-from frazil_old.report.live_status import LiveStatus
+from frazil_old.report import notebook_output, runs
 from frazil_old.report.notebook_output import Grid
 from frazil_old.results import TableResult, TablesFailedError
 
@@ -84,26 +80,6 @@ def test_a_problem_of_the_user_is_two_lines_and_its_trace_is_in_the_log(caplog):
     assert "Traceback" in caplog.text and "test_notebook_output.py" in caplog.text
 
 
-def test_bars_are_for_those_who_watch(monkeypatch):
-    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
-    assert not live_status.watched()
-    monkeypatch.setenv("JPY_SESSION_NAME", "02_cdc_merge.ipynb")
-    assert not live_status.watched()  # no kernel here
-    said = []
-    LiveStatus(said.append).set("shop.t0", "5 changes/s", important=True)
-    assert said == ["shop.t0: 5 changes/s"]
-    bars = live_status.ProgressBars()
-    bars.tasks = {"shop.t0": (3, 8)}
-    assert repr(bars) == "shop.t0: 3 of 8 tasks done" and 'value="3" max="8"' in bars._repr_html_()
-
-
-class Markup(str):
-    """A text that claims to be HTML already."""
-
-    def __html__(self) -> str:
-        return str(self)
-
-
 class Elements(HTMLParser):
     """The names of all elements of a page, its texts, and its attributes' values."""
 
@@ -127,18 +103,6 @@ def hostile_run(folder: Path) -> Path:
     (run / "a.<u>").write_text("")
     runs.write(run, notebook=HOSTILE, outcome="failed", cause=HOSTILE, began=1.0, pid=1)
     return runs.write_index(run.parent)
-
-
-@pytest.mark.parametrize("text", [HOSTILE, Message(HOSTILE), Markup(HOSTILE)], ids=["text", "message", "markup"])
-def test_no_text_in_a_notebook_becomes_markup(text):
-    bars, status = live_status.ProgressBars(), LiveStatus([].append)
-    bars.tasks = {text: (1, 2)}
-    status.set(text, text)
-    shown = [Grid([{text: text}]), notebook_output.Summary(notebook_output.BAD, text, [{text: text}]), notebook_output.results([TableResult(text, "failed", text)]), bars, status]  # fmt: skip
-    for value in shown:
-        page = Elements(value._repr_html_())
-        assert page.names <= {"table", "thead", "tbody", "tr", "th", "td", "p", "b", "div", "progress", "pre"}
-        assert HOSTILE in "".join(page.texts) and not [v for v in page.values if "<" in v]
 
 
 def test_no_text_of_a_run_becomes_markup_on_the_page_of_runs(tmp_path):
@@ -169,27 +133,6 @@ def test_the_page_of_an_executed_notebook_runs_and_loads_nothing(tmp_path):
     page = runs.as_page(tmp_path / "n.ipynb").read_text(encoding="utf-8")
     assert 'media="(prefers-color-scheme:dark)"' in page and "--jp-layout-color0: #111" in page
     assert "<p>shown</p>" in page and "default-src 'none'" in page and not re.search("<script|MathJax", page)
-
-
-def test_the_report_of_the_demo_shows_the_proof_the_charts_and_the_notebooks(tmp_path, monkeypatch):
-    monkeypatch.setattr(runs, "as_page", lambda notebook: notebook.with_suffix(".html"))
-    (tmp_path / "charts").mkdir()
-    (tmp_path / "charts/heat.png").write_bytes(b"picture")
-    demo = {"reconciled": True, "tables": {"shop.<a>": {"source_rows": 9000, "lake_rows": 9000}},
-               "notebooks": {"00_setup": {"status": "ok", "seconds": 1.5}}, "transactions": {"order": 3}, "seconds": 171.0,
-            "latency": {"changes": 1234, "p50": 1.5, "p95": 3.0, "p99": 240.0}}  # fmt: skip
-    (tmp_path / "flow.svg").write_text("<svg/>")
-    page = write_report(tmp_path, demo, tmp_path / "flow.svg").read_text()
-    assert all(text in page for text in ("equal: 9,000 rows", "shop.&lt;a&gt;</td>", ">order</td>", '<a href="notebooks/00_setup.html">00_setup</a> (ok, 1.5 s)'))  # fmt: skip
-    assert all(
-        text in page for text in ("<b>1.5 s</b>", "<b>4.0 min</b>", "<b>1,234</b>", ", 2.9 min on", 'name="viewport"')
-    )
-    assert (
-        page.count("<img") == 2
-        and base64.b64encode(b"<svg/>").decode() in page
-        and base64.b64encode(b"picture").decode() in page
-    )
-    assert "Source and lake differ" in write_report(tmp_path, {**demo, "reconciled": False}).read_text()
 
 
 def test_a_wheel_has_the_templates(tmp_path):
@@ -259,11 +202,6 @@ def test_numbers_of_parameters_are_written_as_they_are_set():
     rows = [{"parameter": "a", "value": value, "from": "x"} for value in texts]
     shown = notebook_output.Parameters(rows)._repr_html_()
     assert all(f">{text}<" in shown for text in texts.values()) and "3.000" not in shown
-
-
-def test_a_stage_shows_the_names_of_columns_as_the_source_has_them():
-    shown = notebook_output.stage(Stage("s", [{"order_id: int": "1", "total_s": "2"}]))._repr_html_()
-    assert "order_id: int" in shown and "total_s" in shown
 
 
 @pytest.mark.parametrize(("count", "text"), [(1, "1 file group"), (2, "2 file groups"), (0.5, "0.5 file groups")])

@@ -2,72 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-import nbformat
 import pytest
 
-from frazil_old.config import jars
-from frazil_old.config.settings import Settings
 from frazil_old.report.notebook_output import read_record
 
 sys.path.insert(0, str(Path(__file__).parent))
 import reference
 
 pytestmark = pytest.mark.notebooks
-
-
-def run_nbval(folder: Path, *notebooks: str, kept: dict) -> subprocess.CompletedProcess:
-    """Run notebooks with nbval in a folder of their own, in order, on one lake."""
-    place = reference.workspace(folder)
-    for source in reference.NOTEBOOKS:
-        if source.stem in notebooks:
-            nbformat.write(reference.with_reference(source, kept), place / source.name)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "no:cacheprovider",
-        "--nbval-lax",
-        "--nbval-cell-timeout=300",
-        "-q",
-    ]
-    return subprocess.run(
-        [*command, *(f"{n}.ipynb" for n in notebooks)], cwd=place, capture_output=True, text=True,
-        env={**os.environ, "FRAZIL_PARAMS": str(place / "params")},
-    )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def kept() -> dict:
-    """What compared cells show; the jars are there, so that none shows that they are fetched."""
-    jars.conf("4.1", Settings(), say=print)
-    return json.loads(reference.KEPT.read_text(encoding="utf-8"))
-
-
-def test_every_notebook_shows_what_it_should(tmp_path, kept):
-    ran = run_nbval(tmp_path, *(n.stem for n in reference.NOTEBOOKS), kept=kept)
-    assert ran.returncode == 0, ran.stdout[-5000:]
-
-
-def test_every_compared_cell_has_a_reference(kept):
-    tagged = [c.id for n in reference.NOTEBOOKS for c in reference.checked(nbformat.read(n, as_version=4))]
-    assert sorted(tagged) == sorted(kept)
-
-
-@pytest.mark.slow
-def test_a_cell_whose_result_changes_turns_the_test_red(tmp_path, kept):
-    (shown,) = (cell for cell, out in kept.items() if "load_files" in json.dumps(out))
-    changed = json.loads(json.dumps(kept).replace("app.visit ", "app.vasit "))
-    assert changed[shown] != kept[shown]
-    ran = run_nbval(tmp_path, "00_setup", kept=changed)
-    assert ran.returncode == 1
-    assert "Cell outputs differ" in ran.stdout
 
 
 def papermill(notebook: str, place: Path, *parameters: str) -> subprocess.CompletedProcess:

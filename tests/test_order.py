@@ -4,15 +4,6 @@ import random
 
 import pytest
 
-from frazil_old.config.spec import parse_spec
-from frazil_old.dms.endpoint import SourceTable, read_endpoint
-from frazil_old.dms.file_layout import LOAD_PHASE
-from frazil_old.dms.listing import list_table
-from frazil_old.dms.mappings import read_mappings
-from frazil_old.engine import read_files, small_batch
-from frazil_old.engine.large_batch import LEAST_GROUP
-from frazil_old.engine.read_files import FileToRead, plan_files
-from frazil_old.engine.tasks import MOST_GROUP, groups_of
 from helpers import FILE1, FILE2, FILE3, D, I, U
 
 pytestmark = pytest.mark.spark
@@ -40,49 +31,6 @@ def test_files_order_by_base_name_and_not_by_folder(world):
     world.changes("t", U(1, "second"), name="a/" + FILE2)
     world.changes("t", U(1, "first"), name="b/" + FILE1)
     assert world.collapsed("t") == {1: (1, "second")}
-
-
-def test_rows_keep_their_order_over_many_files_and_blocks(world, monkeypatch):
-    world.table("t")
-    for minute in range(30):
-        texts = [f"{minute}\n{row}" for row in range(20)]  # newlines within values
-        world.changes("t", *[U(key, text) for text in texts for key in (1, 2)], name=f"20240101-10{minute:02}00000.csv")
-    whole, blocks = world.collapse("t"), []
-
-    def in_small_blocks(file, plan):
-        for block in read_files.read_blocks(file, plan, read_files.Extent(block=200)):
-            blocks.append(block)
-            yield block.changes
-
-    monkeypatch.setattr(small_batch, "read_changes", in_small_blocks)
-    assert world.collapsed("t") == {1: (1, "29\n19"), 2: (2, "29\n19")}
-    assert len(blocks) > 200 and world.collapse("t").rows == whole.rows
-
-
-def test_a_large_batch_is_read_in_as_many_groups_as_there_are_cores():
-    sizes = [6_400_000] * 49 + [40_000_000]
-    groups = groups_of([FileToRead(f"{n}.csv", n, ()) for n in range(50)], sizes, 2, LEAST_GROUP)
-    of_group = [sum(sizes[file.order] for file in group) for group in groups]
-    assert len(groups) == 2 and max(of_group) - min(of_group) <= 6_400_000
-
-
-def test_each_of_many_files_is_in_one_group():
-    sizes = [(n * 7919) % (3 << 20) for n in range(20_000)]
-    groups = groups_of([FileToRead(f"{n}.csv", n, ()) for n in range(20_000)], sizes, 8)
-    of_group = [sum(sizes[file.order] for file in group) for group in groups]
-    assert sorted(file.order for group in groups for file in group) == [*range(20_000)]
-    assert len(groups) == sum(sizes) // MOST_GROUP and max(of_group) - min(of_group) <= 3 << 20
-
-
-def test_files_that_every_task_gets_share_what_is_equal(world):
-    world.table("t", "id INT8", *[f"a_column_with_a_long_name_{n} WSTRING(99)" for n in range(20)])
-    for n in range(2):
-        world.load("t", (n, *["x"] * 20), name=f"LOAD{n + 1:08X}.csv")
-    world.book()
-    endpoint, mappings = read_endpoint(world.root / "endpoint.json"), read_mappings(world.root / "mappings.json")
-    table = SourceTable(parse_spec(world.specs["t"]), endpoint, mappings)
-    first, second = plan_files(table, list_table(world.root / "source", table.spec).loads, LOAD_PHASE)[0]
-    assert first.roles is second.roles and first.dialect is second.dialect and first.path != second.path
 
 
 def test_a_collapsed_batch_carries_nothing_but_what_the_lanes_read(world):

@@ -8,7 +8,7 @@ from frazil_old.cli import main
 from frazil_old.config.settings import FullLoadSettings, MaintenanceSettings, OperateSettings
 from frazil_old.flows import lag, maintenance
 from frazil_old.flows.plan import plan
-from helpers import FILE1, FILE2, FILE3, D, I, U
+from helpers import FILE2, FILE3, D, I, U
 from lake_reader import duckdb_rows, lake_rows
 
 pytestmark = pytest.mark.spark
@@ -177,24 +177,3 @@ def test_keys_that_others_doubled_are_reported_and_no_row_is_removed(world):
     for table in world.specs:
         ids = [r[0] for r in lake(world, table)]
         assert len(set(ids)) == len(ids) and (8, "ours", "X") in lake(world, table), table
-
-
-@pytest.mark.parametrize("lane", ["merge", "rowdelta"])
-def test_a_key_that_is_doubled_while_a_batch_is_written_stops_that_batch(world, lane, monkeypatch):
-    from frazil_old.lake import jvm, jvm_row_delta
-
-    world.table("t").load("t", *[(i, "a") for i in range(9)]).loaded()
-    world.changes("t", U(1, "b")).merged(lane=lane)
-    owner, point = (jvm_row_delta, "commit") if lane == "rowdelta" else (jvm, "publish")
-    real, left = getattr(owner, point), [1]
-
-    def late(*arguments):
-        if left and left.pop():
-            sql(world, "t", "DELETE FROM {t} WHERE id = 7", "INSERT INTO {t} VALUES (8, 'theirs')")
-        return real(*arguments)
-
-    monkeypatch.setattr(owner, point, late)
-    world.changes("t", U(1, "c"), name=FILE2)
-    done = world.merge(lane=lane)["t"]
-    assert done.failed and "id=8 (2 rows)" in done.note
-    assert (1, "b") in lake(world, "t") and world.position("t")["last"] == FILE1

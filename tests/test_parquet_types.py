@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from frazil_old.config.columns import TYPES
 from helpers import FILE1, LOAD1, World
 from lake_reader import duckdb_rows, lake_rows, lake_table
 
@@ -216,10 +215,6 @@ def matrix(spark, catalog_options, tmp_path_factory):
     w.setup()
     results = w.full_load(on_bad_rows="quarantine", max_bad_rows=10**6, max_bad_percent=100)
     return w, placed, results
-
-
-def test_every_dms_type_is_in_the_matrix():
-    assert {d.split("(")[0].split(" ")[0] for d in DMS} == TYPES
 
 
 @pytest.mark.parametrize("group", GROUPS)

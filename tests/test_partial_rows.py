@@ -52,19 +52,6 @@ def test_keys_changed_among_stored_partial_rows_stop_the_table_also_where_more_c
     assert partial.rows("t") == [(1, "one", 1), (2, "two", 2)]
 
 
-def test_without_partial_rows_the_ordinary_merge_is_made(partial, monkeypatch):
-    from frazil_old.lake import jvm
-
-    said, real = [], jvm.sql_with_commit_properties
-    monkeypatch.setattr(
-        jvm, "sql_with_commit_properties", lambda spark, sql, p: said.append(sql) or real(spark, sql, p)
-    )
-    partial.load("t", (1, "a", 1)).loaded().changes("t", U(1, "b", 2)).merged()
-    partial.changes("t", U(1, NOT, 3), name=FILE2).merged()
-    assert ["array_contains" in sql for sql in said if sql.startswith("MERGE")] == [False, True]
-    assert partial.rows("t") == [(1, "b", 3)]
-
-
 def test_random_partial_histories_end_as_a_plain_replay_does(partial):
     rng = random.Random(4)
     state = {n: (n, f"load{n}", n) for n in range(0, 60, 2)}

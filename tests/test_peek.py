@@ -1,8 +1,6 @@
 """`frazil peek`: what it says of folders of every form, of damaged ones, and of settings that the files contradict."""
 
-import gzip
 import json
-import os
 import random
 import shutil
 from pathlib import Path
@@ -11,14 +9,10 @@ import pytest
 
 from frazil_old import exit_codes
 from frazil_old.cli import main
-from frazil_old.cli import peek as peek_command
-from frazil_old.dms.found_files import find
-from frazil_old.dms.guesses import guess, guess_type, parquet_type, wider
 from mutated_files import DIALECTS, mutated_file, valid_file
 
 DATA = Path(__file__).parent / "data"
 TINY = DATA / "tiny/s3"
-NORTHWIND = os.environ.get("FRAZIL_NORTHWIND", "")
 
 
 def peek(capsys, *arguments):
@@ -28,10 +22,6 @@ def peek(capsys, *arguments):
     assert "Traceback" not in err, err
     assert [line for line in out.split("\n") if len(line) > 80 and not line.startswith(("/", "  frazil"))] == []
     return code, out + err
-
-
-def guessed(folder):
-    return guess(find(str(folder)))
 
 
 def written(folder: Path, **files) -> Path:
@@ -85,19 +75,6 @@ def test_a_path_that_is_no_folder_is_called_so(capsys):
     assert "is a file" in peek(capsys, DATA / "ledger_v1.json")[1]
 
 
-@pytest.mark.skipif(not NORTHWIND, reason="FRAZIL_NORTHWIND names no folder of real DMS files")
-def test_files_of_a_real_task_without_headers_are_described(capsys):
-    code, said = peek(capsys, NORTHWIND)
-    assert code == exit_codes.OK and "12 tables, 21 files" in said
-    assert (
-        "the columns' names: the files have no header" in said and "proven       AddColumnName            false" in said
-    )
-    found = guessed(NORTHWIND)
-    assert {t.sequence for t in found.tables.values()} == {"dms_change_seq"}
-    assert (found.null, found.proposed_null) == (None, "")
-    assert found.tables["public.territories"].columns[0].type == "WSTRING", "01581 is no number"
-
-
 def test_settings_that_the_files_contradict_are_named_first(capsys, tmp_path):
     stated = {"CsvNullValue": "NULL", "AddColumnName": False, "IncludeOpForFullLoad": True, "TimestampColumnName": "ts"}
     (tmp_path / "e.json").write_text(json.dumps({"S3Settings": stated}))
@@ -112,114 +89,6 @@ def test_older_files_of_other_settings_are_named(capsys, tmp_path):
     (tmp_path / "s3/app/visit/LOAD00000001.csv").write_text("I,2026-03-01 08:00:00.000001,1,London,NULL,NULL,NULL\n")
     _, said = peek(capsys, tmp_path / "s3")
     assert "contradicted" in said and "first line is data" in said
-
-
-def test_forms_are_recognised(tmp_path):
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    folder = tmp_path / "p/shop/t"
-    folder.mkdir(parents=True)
-    columns = {
-        "Op": ["I", "I"],
-        "dms_ts": ["2026-01-01 10:00:00.000000"] * 2,
-        "id": pa.array([1, 2], pa.int32()),
-        "v": ["a", None],
-    }
-    pq.write_table(pa.table(columns), folder / "LOAD00000001.parquet")
-    found = guessed(tmp_path / "p")
-    table = found.tables["shop.t"]
-    assert found.settings == {"DataFormat": "parquet", "IncludeOpForFullLoad": True, "TimestampColumnName": "dms_ts"}
-    assert [(g.name, g.type, g.certain) for g in table.columns] == [("id", "INT4", True), ("v", "WSTRING", True)]
-    assert (table.key, table.rows) == (("id",), 2)
-
-    day = tmp_path / "d/shop/t/2026/01/01"
-    day.mkdir(parents=True)
-    (day / "20260101-100000000.csv.gz").write_bytes(gzip.compress(b"I;2026-01-01 09:00:00.000000;1;a\n" * 9))
-    found = guessed(tmp_path / "d")
-    wanted = {
-        "CsvDelimiter": ";",
-        "CompressionType": "gzip",
-        "DatePartitionEnabled": True,
-        "DatePartitionSequence": "YYYYMMDD",
-    }
-    assert wanted.items() <= found.settings.items() and list(found.tables) == ["shop.t"]
-
-    shared = tmp_path / "s/changes"
-    shared.mkdir(parents=True)
-    rows = "I,t,shop,2026-01-01 09:00:00.000000,1,a\nI,u,shop,2026-01-01 09:00:00.000000,1\n"
-    (shared / "CDC_TXN-20260101100000000.csv").write_text(rows)
-    found = guessed(tmp_path / "s")
-    assert found.settings["PreserveTransactions"] is True and found.settings["CdcPath"] == "changes"
-    assert {n: len(t.columns) for n, t in found.tables.items()} == {"shop.t": 2, "shop.u": 1}
-
-
-def test_a_guessed_type_never_changes_a_value():
-    def types(*values):
-        found = guess_type("c", values)
-        return found.type, found.likely
-
-    assert types("1", "22") == ("WSTRING", "INT8") and types("01", "22") == ("WSTRING", "") == types("+1")
-    assert types("1.50", "2") == ("WSTRING", "NUMERIC(38,2)") and types("9" * 25) == ("WSTRING", "NUMERIC(38,0)")
-    assert (
-        types("2026-01-01") == ("DATE", "")
-        and types("2026-13-01") == ("WSTRING", "")
-        and types("true") == ("WSTRING", "")
-    )
-    assert (
-        types("2026-01-01 10:00:00.1") == ("DATETIME", "")
-        and types("x" * 5000) == ("NCLOB", "")
-        and types() == ("WSTRING", "")
-    )
-    assert types("+3.2e+01") == ("WSTRING", "REAL8")
-    pa = pytest.importorskip("pyarrow")
-    small, long, text = (parquet_type("c", k) for k in (pa.int16(), pa.uint32(), pa.string()))
-    assert wider(small, long).type == "INT8" and wider(small, text).type == "WSTRING" == wider(long, text).type
-    assert wider(None, small) == small and parquet_type("c", pa.decimal256(50, 2)).type == "WSTRING"
-
-
-def test_a_null_token_is_proven_by_times_or_by_two_columns_of_numbers(tmp_path):
-    def nulls(name, *rows):
-        lines = ("I,2026-01-01 10:00:00.000000," + ",".join(r) + "\n" for r in rows)
-        found = guessed(written(tmp_path / name, LOAD="Op,dms_ts,id,n,m,v\n" + "".join(lines)))
-        return found.null, found.proposed_null
-
-    first = ("1", "5", "6", "a")
-    assert nulls("numbers", first, ("2", "NULL", "NULL", "b")) == ("NULL", "NULL")
-    assert nulls("number", first, ("2", "NULL", "7", "b")) == (None, "NULL")
-    assert nulls("time", ("1", "2020-01-01", "6", "a"), ("2", "NULL", "7", "b")) == ("NULL", "NULL")
-    assert nulls("text", first, ("2", "6", "7", "NULL")) == (None, "NULL")
-    assert nulls("empty", first, ("2", "", "7", "b")) == (None, "")
-    assert nulls("none", ("1", "5", "6", ""), ("2", "6", "7", "b")) == (None, None)
-
-
-def test_only_before_image_columns_prove_a_key(tmp_path):
-    row = "I,2026-01-01 10:00:00.000000,{0},a,\n"
-    plain = guessed(written(tmp_path / "1", LOAD="Op,ts,id,v,old_id\n" + row.format(1) + row.format(2)))
-    image = guessed(written(tmp_path / "2", LOAD="Op,ts,id,v,BI_id\n" + row.format(1) + row.format(2)))
-    table, proven = plain.tables["shop.t"], image.tables["shop.t"]
-    assert (table.key, table.key_is_proven, len(table.columns)) == (("id",), False, 4)
-    assert (proven.key, proven.key_is_proven, len(proven.columns)) == (("id",), True, 3)
-    twice = guessed(written(tmp_path / "4", LOAD="Op,ts,id,v,BI_id\n" + 2 * row.format(1))).tables["shop.t"]
-    assert (twice.key, twice.key_is_proven) == (("id",), False), "two rows with one key disprove it"
-    filled = "I,2026-01-01 10:00:00.000000,{0},a,{0}\n"
-    own = guessed(written(tmp_path / "3", LOAD="Op,ts,id,v,BI_id\n" + filled.format(1) + filled.format(2)))
-    assert [g.name for g in own.tables["shop.t"].columns] == ["ts", "id", "v", "BI_id"], (
-        "old values of inserts are null"
-    )
-
-
-def test_a_column_is_the_commit_time_only_if_it_cannot_be_a_tables_own(tmp_path):
-    row = "{},2026-01-01 10:00:00.000000,1,{},{}\n"
-    head, insert, delete = "Op,at,id,a,b\n", row.format("I", "x", "y"), row.format("D", "", "")
-    one = guessed(written(tmp_path / "1", T1=head + insert + row.format("D", "x", "y")))
-    deleted = guessed(written(tmp_path / "2", T1=head + insert + delete))
-    unnamed = guessed(written(tmp_path / "3", T1=insert))
-    written(tmp_path / "4/", T1=head + insert)
-    shutil.copytree(tmp_path / "4/shop/t", tmp_path / "4/shop/u")
-    two, named = guessed(tmp_path / "4"), guessed(written(tmp_path / "5", T1=head.replace("at", "dms_at") + insert))
-    usual = guessed(written(tmp_path / "6", T1=head.replace("at", "dms_commit_ts") + insert))
-    found = [g.settings.get("TimestampColumnName") for g in (one, deleted, unnamed, two, named, usual)]
-    assert found == [None, "at", None, "at", "dms_at", "dms_commit_ts"]
-    assert one.tables["shop.t"].columns[0].name == "at" and unnamed.tables["shop.t"].columns[0].type == "DATETIME"
 
 
 def test_times_that_are_none_and_files_without_a_table_are_passed_over(capsys, tmp_path):
@@ -247,12 +116,6 @@ def test_a_damaged_folder_is_described_without_a_trace(capsys, tmp_path, seed):
         (odd / "LOAD0000000A.csv").mkdir()
     code, said = peek(capsys, tmp_path)
     assert code == exit_codes.OK and "next" in said and "3 tables" in said, said
-
-
-def test_a_slow_listing_ends_in_time_and_says_so(capsys, monkeypatch):
-    monkeypatch.setattr(peek_command, "SECONDS", 0)
-    code, said = peek(capsys, TINY)
-    assert code == exit_codes.OK and "numbers are minimums" in said
 
 
 def test_a_folder_on_s3_is_read(capsys, monkeypatch):

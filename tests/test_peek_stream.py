@@ -9,7 +9,6 @@ import pytest
 
 from frazil_old import exit_codes
 from frazil_old.cli.commands import main
-from frazil_old.dms import found_messages
 from stream_world import KafkaWorld
 
 pytestmark = pytest.mark.spark  # the embedded Kafka needs its jars
@@ -67,17 +66,6 @@ def test_a_commit_time_in_another_form_is_named(topic, capsys):
     w.message("insert", "t", id=1).message("insert", "t", about={"commit-timestamp": "soon"}, id=2)
     said = _peeked(w, capsys)
     assert "times/0 at offset 1: commit timestamp 'soon' is not" in said and "last commit seen 2026-01-01 10:00" in said
-
-
-def test_of_a_long_topic_the_first_and_the_newest_messages_are_read(topic, capsys, monkeypatch):
-    monkeypatch.setattr(found_messages, "EACH", 5)
-    w = topic("long")
-    for n in range(20):
-        w.message("load" if n < 3 else "insert", "a" if n < 10 else "b", id=n)
-    said = _peeked(w, capsys)
-    assert "20 messages kept; 10 read in" in said and "numbers are minimums" in said
-    rows = {line.split()[0]: line.split()[1:3] for line in said.splitlines() if line.startswith("public.")}
-    assert (rows["public.a"], rows["public.b"]) == (["3", "2"], ["0", "5"])
 
 
 def test_an_empty_topic_a_wrong_name_and_a_kinesis_stream_are_called_so(topic, capsys):

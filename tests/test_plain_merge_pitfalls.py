@@ -2,8 +2,7 @@
 
 import pytest
 
-from frazil_old.lake import jvm, merge
-from helpers import FILE1, FILE2, FILE3, D, I, Killed, U
+from helpers import FILE1, FILE2, FILE3, D, I, U
 
 pytestmark = pytest.mark.spark
 
@@ -51,23 +50,6 @@ def test_a_key_that_changes(loaded):
     loaded.changes("t", U(101, "moved", was=1), U(102, "moved", was=101)).merged()
     rows = dict(loaded.rows("t"))
     assert (1 in rows, 101 in rows, rows[102]) == (False, False, "moved") and len(rows) == 50
-
-
-@pytest.mark.parametrize("dies_in", ["write", "publish"])
-def test_a_crash_in_the_midst_of_a_batch(loaded, monkeypatch, dies_in):
-    before = loaded.rows("t")
-    loaded.changes("t", *[U(k, "new") for k in range(25)], *[D(k) for k in range(25, 50)])
-    where = {"write": (merge, "merge"), "publish": (jvm, "publish")}[dies_in]
-
-    def crash(*_, **__):
-        raise Killed
-
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(*where, crash)
-        loaded.merge(lane="merge")
-    assert loaded.rows("t") == before, "readers see all of a batch or nothing"
-    loaded.merged()
-    assert dict(loaded.rows("t")) == dict.fromkeys(range(25), "new")
 
 
 def test_an_update_that_does_not_carry_an_unchanged_column(new_world):

@@ -7,10 +7,8 @@ import yaml
 
 from frazil_old import exit_codes
 from frazil_old.cli import main
-from frazil_old.config.settings import FullLoadSettings, SetupSettings
+from frazil_old.config.settings import FullLoadSettings
 from frazil_old.flows.plan import DecisionNeededError, plan, require_no_decision
-from frazil_old.flows.setup import create_tables
-from frazil_old.lake.pyiceberg_catalog import CatalogError
 from helpers import FILE1, FILE2, LOAD1, I, U
 from stream_world import KafkaWorld
 
@@ -36,17 +34,6 @@ def test_a_plan_tells_what_a_run_would_do_and_changes_nothing(world):
     assert world.head("t") == head
     world.merged()
     assert planned(world)["t"]["action"] == "nothing new"
-
-
-def test_a_catalog_that_cannot_be_opened_is_named_with_a_remedy(world):
-    world.table("t").load("t", (1, "a"))
-    world.catalog_options = {"type": "jdbc", "uri": "jdbc:sqlit:lake.db", "warehouse": str(world.root / "lake")}
-    row = planned(world)["t"]
-    assert row["action"] == "stops" and "No suitable driver found for jdbc:sqlit" in row["decision"]
-    with pytest.raises(
-        CatalogError, match="no namespace can be created.*sqlit:lake.db\n  cure: correct catalog_options"
-    ):
-        create_tables(world.book(SetupSettings))
 
 
 def test_strictness_names_every_table_that_needs_a_decision(new_world):

@@ -3,7 +3,6 @@
 import os
 import random
 import re
-import time
 from dataclasses import replace
 from datetime import datetime
 
@@ -14,12 +13,10 @@ import yaml
 from pyspark.sql import functions as F
 
 from frazil_old.cli import check
-from frazil_old.config.settings import CdcMergeSettings, MaintenanceSettings, OperateSettings
-from frazil_old.engine import reread_quarantined
-from frazil_old.flows import maintenance, quarantine_counts, quarantine_replay
+from frazil_old.config.settings import CdcMergeSettings, OperateSettings
+from frazil_old.flows import quarantine_counts, quarantine_replay
 from frazil_old.flows.plan import plan
-from frazil_old.lake import batch_branches, jvm, pyiceberg_catalog, quarantine_table, table_pause
-from frazil_old.lake.batch_branches import BRANCH_PREFIX
+from frazil_old.lake import jvm, quarantine_table, table_pause
 from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, Killed, U, slow
 
 pytestmark = pytest.mark.spark
@@ -130,18 +127,6 @@ def test_replay_applies_what_a_wider_type_lets_pass(aside):
     assert aside.head("t") == head
 
 
-@pytest.mark.parametrize("python", [True, slow(False)], ids=["in tasks", "in this process"])
-def test_many_rows_are_read_again_by_tasks_unless_these_lack_python(aside, monkeypatch, python):
-    monkeypatch.setattr(reread_quarantined, "MOST_BYTES", -1)
-    if not python:
-        monkeypatch.setattr(aside.spark.sparkContext, "pythonExec", "/no/such/python")
-    aside.changes("t", U(1, BIG, "A"), U(7, BIG, "moved", was=2), I(5, "five", "e")).merged()
-    widen(aside, n="INT8")
-    assert replayed(aside).counts == {"replayed": 2, "still_bad": 1}
-    assert aside.rows("t") == [(1, BIG, "A"), (3, 3, "c"), (7, BIG, "moved")]
-    assert any("this process reads" in line for line in aside.said) != python
-
-
 # --- exactly once
 
 
@@ -191,23 +176,6 @@ def test_a_kill_anywhere_loses_and_doubles_nothing(aside, monkeypatch):
         assert (staged(aside), aside.branches("t")) == ([], [])
 
 
-def test_of_two_runs_over_one_batch_only_the_one_that_commits_sets_its_rows_aside(aside, monkeypatch):
-    aside.changes("t", I(4, "four", "d"), U(1, 2, "A"))
-    real, others = jvm.publish, []
-
-    def publish(*arguments):
-        if not others:
-            others.append(None)
-            others[0] = aside.merge()["t"].status
-        return real(*arguments)
-
-    monkeypatch.setattr(jvm, "publish", publish)
-    assert (aside.merge()["t"].status, others) == ("skipped", ["merged"])
-    assert kept(aside, "key", "status", "batch") == [('["4"]', "waiting", aside.position("t")["batch"])]
-    assert aside.spark.table(f"lake.{aside.space}_ops.quarantine").count() == 1
-    assert staged(aside) == []
-
-
 def test_a_rollback_of_the_table_takes_its_rows_back_out_and_what_overtook_others_too(aside):
     aside.changes("t", I(4, "four", "d"), I(5, 5, "e")).merged()
     old, position = aside.head("t"), aside.iceberg("t").properties().get("frazil.position")
@@ -235,60 +203,7 @@ def test_tables_side_by_side_share_the_quarantine(world):
     assert world.rows("a")[1] == (2, 2, "a")
 
 
-def test_records_that_come_while_their_branch_is_judged_keep_it(aside):
-    """A branch is judged by what another thread has read of it: records that lie there by then are not dropped with it."""
-    aside.changes("t", U(1, BIG, "A")).merged()
-    name = f"lake.{aside.space}_ops.quarantine"
-    batch = batch_branches.new_batch()
-    branch, judged = BRANCH_PREFIX + batch, jvm.load_table(aside.spark, name).currentSnapshot().snapshotId()
-    jvm.fork(aside.spark, name, branch, judged)
-    aside.spark.sql(f"insert into {name}.branch_{branch} select * from {name}")
-    quarantine_table._drop(aside.spark, name, branch, judged)
-    assert aside.spark.table(f"{name}.branch_{branch}").count() == 2
-    with batch_branches.kept_under_way(batch):
-        batch_branches._is_over(batch)  # its commit has ended, and its records are not published yet
-        assert not batch_branches.is_dead(branch)
-    assert batch_branches.is_dead(branch)
-
-
-def test_records_that_are_gone_although_their_batch_is_committed_are_an_error(aside):
-    aside.changes("t", U(1, BIG, "A")).merged()
-    name, target = f"lake.{aside.space}_ops.quarantine", aside.name("t")
-    (there,) = kept(aside, "batch")
-    quarantine_table.require_published(aside.spark, name, target, *there)
-    with pytest.raises(quarantine_table.QuarantineError, match="on_changed_load=replay"):
-        quarantine_table.require_published(aside.spark, name, target, batch_branches.new_batch())
-
-
 # --- what came later
-
-
-def _only_by_spark(settings):
-    raise pyiceberg_catalog.CatalogError("a catalog that PyIceberg does not know")
-
-
-@pytest.mark.slow
-def test_a_later_change_of_the_key_makes_a_row_obsolete_an_earlier_one_does_not(aside, monkeypatch):
-    aside.changes("t",
-        U(1, 5, "before"), U(1, BIG, "stays"), U(2, BIG, "overtaken here"), U(2, 6, "after"), U(3, BIG, "overtaken tomorrow"),
-        I(4, BIG, "gone tomorrow"), U(7, BIG, "moved", was=1), name=FILE1,
-    )  # fmt: skip
-    aside.merged()
-    assert kept(aside, "key", "old_key", "status") == [
-        ('["1"]', None, "waiting"), ('["2"]', None, "obsolete"), ('["3"]', None, "waiting"), ('["4"]', None, "waiting"),
-        ('["7"]', '["1"]', "waiting"),
-    ]  # fmt: skip
-    aside.changes("t", U(3, 7, "newer"), D(4), U(7, 8, "newer"), name=FILE2).merged()
-    assert [s for (s,) in kept(aside, "status")] == ["waiting", "obsolete", "obsolete", "obsolete", "waiting"]
-    widen(aside, n="INT8")
-    assert outcomes(aside) == [("n", 2, "apply")]
-    replayed(aside)
-    told = quarantine_counts.rows_by_status(aside.book())
-    assert [(r["status"], r["rows"]) for r in told] == [("obsolete", 3), ("replayed", 2)]
-    monkeypatch.setattr(pyiceberg_catalog, "open_catalog", _only_by_spark)
-    assert quarantine_counts.rows_by_status(aside.book()) == told
-    # 1 got its value and was then moved to 7, which has had a newer value since.
-    assert aside.rows("t") == [(2, 6, "after"), (3, 7, "newer"), (7, 8, "newer")]
 
 
 def test_a_row_that_stays_bad_is_not_applied_later_over_what_was_replayed_before(aside):
@@ -449,34 +364,6 @@ def test_beyond_the_limit_a_table_stops_and_nothing_is_set_aside(aside):
     (aside.root / "specs/t.yml").write_text(yaml.safe_dump(spec))
     aside.merged(max_bad_rows=0)
     assert len(kept(aside, "id")) == 2
-
-
-@pytest.mark.slow
-def test_what_has_ended_is_purged_after_its_time_and_what_waits_stays(aside, monkeypatch):
-    aside.changes("t", U(1, BIG, "A"), I(4, "four", "d"), I(5, BIG, "e")).merged()
-    aside.changes("t", U(4, 4, "D"), name=FILE2).merged()
-    widen(aside, n="INT8")
-    aside.changes("t", I(6, "six", "f"), name=FILE3).merged()
-    replayed(aside)
-    name, second = f"lake.{aside.space}_ops.quarantine", 1 / 86_400
-    upkeep = {"keep_hours": 9e5, "hourly_tags": 0}
-
-    def purges(days, **more):
-        monkeypatch.setattr(maintenance, "QUARANTINE_DAYS", days)
-        (result,) = maintenance.run(
-            aside.book(MaintenanceSettings, dry_run=False, **upkeep, **({"daily_tags": 0} | more))
-        )
-        return result.counts.get("purged", 0)
-
-    assert [purges(1.0), purges(second, daily_tags=1)] == [0, 0], "a table may be rolled back to a tag"
-    time.sleep(1.1)
-    monkeypatch.setattr(maintenance, "QUARANTINE_DAYS", second)
-    planned = maintenance.plan(aside.book(MaintenanceSettings, daily_tags=0, **upkeep))
-    assert [(r["action"], r["why"]) for r in planned if "quarantine" in r["action"]] == [("purge quarantine", "3 rows ended more than 1.15741e-05 days ago")]  # fmt: skip
-    aside.spark.table(name).withColumn("table_name", F.lit("public.u")).writeTo(name).append()  # another environment's
-    assert (purges(second), purges(second)) == (3, 0)
-    left = kept(aside, "table_name", "key", "status")
-    assert [r for r in left if r[0] == "public.t"] == [("public.t", '["6"]', "still bad")] and len(left) == 1 + 4
 
 
 def test_rows_with_hidden_columns_are_never_kept(world):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import json
 import re
-import shlex
 import shutil
 import sys
 from dataclasses import MISSING, fields
@@ -22,20 +21,13 @@ import pytest
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "lib"))
 
-from frazil_old.cli import commands as cli  # noqa: E402
 from frazil_old.config import settings  # noqa: E402
-from frazil_old.config.columns import TYPES, UNREPRESENTABLE  # noqa: E402
-from frazil_old.config.lake_types import lake_type  # noqa: E402
 from frazil_old.config.query_engines import ENGINES  # noqa: E402
-from frazil_old.config.spec import Column, TableSpec, load_specs  # noqa: E402
+from frazil_old.config.spec import load_specs  # noqa: E402
 from frazil_old.config.spec_model import ColumnEntries, TableEntries  # noqa: E402
 from frazil_old.config.validation import Entries, flow  # noqa: E402
 from frazil_old.config.warehouse_model import WarehouseEntries  # noqa: E402
-from frazil_old.dms.endpoint import read_endpoint  # noqa: E402
-from frazil_old.dms.mappings import read_mappings  # noqa: E402
 from frazil_old.flows.source_catalog import DMS_TYPES  # noqa: E402
-from frazil_old.lake.pyiceberg_catalog import SERVED_COLUMNS  # noqa: E402
-from frazil_old.report.metrics import METRICS  # noqa: E402
 from frazil_old.report.notebook_output import Grid  # noqa: E402
 from test_plain_prose import PLAIN  # noqa: E402
 
@@ -135,16 +127,6 @@ def demo_table(summary: dict) -> str:
     return f"```text\n{rows!r}\n\n{verdict}: see runs/demo/report.html\n```\n"
 
 
-@pytest.mark.parametrize("table", TABLES)
-def test_the_tables_of_parameters_and_entries_are_those_of_the_library(table):
-    marks, rendered = TABLES[table]
-    assert block(read(PARAMS), marks)[2] == rendered(), "run: python tests/test_readme.py"
-
-
-def test_the_table_of_native_types_is_that_of_the_library():
-    assert block(read(NATIVE), OF_NATIVE)[2] == type_table(), "run: python tests/test_readme.py"
-
-
 def test_the_demos_table_is_one_that_ended_equal_with_all_tables():
     shown = block(read(), DEMO)[2]
     rows = [line.split() for line in shown.splitlines() if line.startswith("shop.")]
@@ -184,26 +166,6 @@ def test_every_make_target_exists(file):
 
 
 @pytest.mark.parametrize("file", PROSE.values(), ids=PROSE)
-def test_every_command_of_frazil_exists(file):
-    """In text a command may be named alone; one with `--env` is parsed with all its options."""
-    code = "\n".join([fences(read(file)), *spans(read(file))])
-    for line in re.findall(r"(?:^|&& )(?:[\w./]*/)?frazil ([a-z][^\n#>&\"]*)", code, re.M):
-        argv = shlex.split(line)
-        assert argv[0] in cli.COMMANDS, line
-        if "--env" in argv:
-            cli._parser(argv).parse_args(argv)
-
-
-@pytest.mark.parametrize("name", cli.COMMANDS)
-def test_every_command_is_on_the_page_of_operations_with_its_options(name):
-    page = read(ROOT / "lib/docs/operations.md")
-    (row,) = re.findall(rf"^\| `frazil {name}` \|.*$", page, re.M)
-    (commands,) = [a for a in cli._parser([name])._actions if a.dest == "command"]
-    options = {a.option_strings[0] for a in commands.choices[name]._actions if a.option_strings} - {"-h", "--env"}
-    assert {s.split()[0] for s in spans(row.rsplit("| ", 1)[1]) if s.startswith("-")} == options
-
-
-@pytest.mark.parametrize("file", PROSE.values(), ids=PROSE)
 def test_every_file_exists(file):
     text, shown = read(file), examples()
     links = [t.split("#")[0] for t in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in t]
@@ -232,51 +194,12 @@ def test_every_parameter_exists(file):
     assert {n for n in chain(*given, named) if n} <= PARAMETER_NAMES
 
 
-OTHERS = {
-    "differing_rows", "timestamp_ntz", "fresh_to", "n_int",  # columns and types
-    "sp_rename", "wal_keep_size", "binlog_row_image",  # of sources
-    "ipykernel_launcher", "all_errors_are_fatal", "shutdown_session_on_spark_statement_errors",  # of Jupyter and sparkmagic
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("file", PAGES.values(), ids=PAGES)
-def test_every_word_with_an_underscore_is_known(file):
-    """A parameter that is renamed must not live on in the pages."""
-    entries = {f.name for f in [*fields(TableSpec), *fields(Column)]}
-    entries |= {*WarehouseEntries.model_fields, *SERVED_COLUMNS, *METRICS}
-    entries |= {kind for types in DMS_TYPES.values() for kind in types}
-    known = PARAMETER_NAMES | entries | set(settings.NOTEBOOKS) | set(UNREPRESENTABLE) | OTHERS
-    assert {s for s in spans(read(file)) if re.fullmatch(r"[a-z]+(_[a-z]+)+", s)} <= known
-
-
 @pytest.mark.parametrize("file", ["README.md", "notebooks/README.md"])
 def test_every_notebook_has_its_line(file):
     (listed,) = re.findall(r"^##? The notebooks\n(.*?)^## ", read(PAGES[file]), re.S | re.M)
     assert re.findall(r"^\| \[`(\w+)`\]", listed, re.M) == [
         n.stem for n in sorted((ROOT / "notebooks").glob("*.ipynb"))
     ]
-
-
-def test_the_examples_are_an_environment_that_resolves(tmp_path, monkeypatch):
-    for name, content in examples().items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(content, encoding="utf-8")
-    monkeypatch.setenv("FRAZIL_PARAMS", str(tmp_path / "params"))
-    for notebook in settings.NOTEBOOKS:
-        found = settings.resolve(notebook, {"env": "prod"}).settings
-        spec = load_specs(found.path("specs"))["public.orders"]
-        assert read_endpoint(found.path("endpoint")).timestamp_column == "dms_commit_ts"
-        assert read_mappings(found.path("mappings")).before_image(spec).names(spec) == {"order_id": "BI_order_id"}
-
-
-def test_the_table_of_types_is_that_of_the_lake():
-    rows = re.findall(r"^\| (`(?:[A-Z]+[1-8]?)\b.*?) \| (`[a-z].*) \|$", read(PARAMS), re.M)
-    told = {}
-    for names, types in rows:
-        dms, lake = re.findall(r"`([A-Z]+\d?)", names), re.findall(r"`([a-z_]+(?:\([^)]*\))?)`", types)
-        told |= dict(zip(dms, lake if len(lake) == len(dms) else [lake[0]] * len(dms), strict=True))
-    shown = {t: lake_type(Column("c", "NUMERIC(7,2)" if t == "NUMERIC" else t)) for t in TYPES}
-    assert {t: "decimal(7,2)" if v == "decimal(p,s)" else v for t, v in told.items()} == shown
 
 
 # --- short and plain

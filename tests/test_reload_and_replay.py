@@ -1,17 +1,11 @@
 """Load files that changed, came late or were loaded again: refused, reloaded, or replayed with all changes."""
 
-import os
-
 import pytest
 
 from frazil_old.cli import main
 from frazil_old.config.settings import FullLoadSettings
-from frazil_old.config.spec import parse_spec
-from frazil_old.dms.late_files import last_before_load
-from frazil_old.dms.listing import list_table
-from frazil_old.dms.position import Position
 from frazil_old.flows.plan import plan
-from helpers import FILE1, FILE2, FILE3, LOAD1, ONE_COMMIT, D, I, U
+from helpers import FILE1, FILE2, FILE3, LOAD1, D, I, U
 
 pytestmark = pytest.mark.spark
 
@@ -94,29 +88,6 @@ def test_pending_changes_from_before_a_load_do_not_bring_truncated_rows_back(new
     assert any("2 change files" in line and "in the load" in line for line in world.said)
     assert world.merged().rows("t") == [(4, "d"), (5, "f")]
     assert world.merge()["t"].status == "unchanged"
-
-
-@pytest.mark.parametrize(
-    "name, commit, landed, settings, known",
-    [
-        (FILE1, ONE_COMMIT, 0, {}, FILE1),
-        (FILE1, ONE_COMMIT, 0, {"AddColumnName": True}, FILE1),
-        (FILE1, LATER, 0, {}, ""),
-        (FILE1, ONE_COMMIT, 5, {}, ""),
-        ("20240101-120000001.csv", ONE_COMMIT, 0, {}, ""),
-        (FILE1, ONE_COMMIT, 0, {"TimestampColumnName": ""}, ""),
-    ],
-    ids=["before", "with names", "later commit", "came later", "later name", "no times"],
-)
-def test_only_changes_that_certainly_came_before_a_load_are_in_it(new_world, name, commit, landed, settings, known):
-    world = new_world(**settings).table("t")
-    time = [commit] if "TimestampColumnName" not in settings else []
-    world.write("t", name, ",".join(["I", *time, "1", "a", "", ""]) + "\n", world._header("t", load=False))
-    world.write("t", LOAD1, ",".join([*[NOON][: len(time)], "2", "b", "", ""]) + "\n", world._header("t", load=True))
-    table, folder = world.book().source_table(parse_spec(world.specs["t"])), world.root / "source/public/t"
-    os.utime(folder / LOAD1, (1.7e9, 1.7e9))
-    os.utime(folder / name, (1.7e9 + landed, 1.7e9 + landed))
-    assert last_before_load(list_table(world.root / "source", table.spec), Position(), table) == known
 
 
 def test_load_files_that_were_only_copied_late_lose_no_change_with_replay(world):

@@ -330,10 +330,6 @@ def outcome(request, spark, catalog_options, tmp_path_factory):
     return w, notes, after
 
 
-def names_of(world: str) -> list[str]:
-    return [r.name for r in REMEDIES if r.world == world]
-
-
 @pytest.mark.spark
 def test_the_first_remedy_of_each_message_loses_no_row(outcome, catalog_options):
     w, notes, after = outcome

@@ -3,25 +3,16 @@
 import hashlib
 import json
 import random
-import re
-import shutil
 import zlib
-from datetime import datetime
 from decimal import Decimal
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
 from frazil_old.config.paths import local_path
-from frazil_old.config.settings import MaintenanceSettings, SetupSettings
-from frazil_old.config.sql import identifier
-from frazil_old.flows import cdc, setup
-from frazil_old.lake import batch_branches, commit, jvm, jvm_data_files, jvm_row_delta, jvm_schema, lane_choice
+from frazil_old.flows import cdc
 from frazil_old.lake import compaction as compaction
-from frazil_old.lake.index_sync import Locator, live_rows
-from frazil_old.lake.key_index import KeyIndex
 from helpers import FILE2, FILE3, D, I, U, slow
 
 pytestmark = pytest.mark.spark
@@ -150,24 +141,6 @@ def test_the_index_is_built_from_files_of_several_row_groups(world, readers):
     assert dict(world.rows("t")) == expected | {1: "A", 99: "B", 100: "C", 998: "E", 3: "new"}
 
 
-@pytest.mark.parametrize(("limit", "lane"), [(2048, "rowdelta"), (0, "scan")])
-def test_delete_files_that_a_compaction_by_others_left_do_not_count(world, limit, lane):
-    world.given["query_engines"] = ["athena"]
-    world.table("t").load("t", *[(i, f"a{i}") for i in range(50)]).loaded()
-    book = world.book(lane="rowdelta", index_limit_mb=limit)
-    world.changes("t", U(1, "A"), D(2), I(101, "n"))
-    assert not [r.note for r in cdc.run(book) if r.failed]
-    world.spark.sql(f"DELETE FROM {world.name('t')} WHERE id IN (3, 4)")
-    compact(world)
-    expected = dict(world.rows("t"))
-    assert live_rows(world.history("t")[0]) < len(expected)  # as the summary has it
-    for name, change in {FILE2: U(5, "E"), FILE3: U(6, "F")}.items():
-        world.changes("t", change, name=name)
-        assert not [r.note for r in cdc.run(book) if r.failed]
-        assert world.history("t")[0].summary()["frazil.lane"] == lane, world.said
-    assert sorted(world.rows("t")) == sorted((expected | {5: "E", 6: "F"}).items())
-
-
 def test_a_small_batch_takes_few_calls_of_the_jvm(loaded, monkeypatch):
     """One takes 0.1 to 1 ms: once 3,000 of them took longer than all the rest of a batch."""
     from py4j.java_gateway import GatewayClient
@@ -183,59 +156,6 @@ def test_a_small_batch_takes_few_calls_of_the_jvm(loaded, monkeypatch):
     assert len(calls) < 1_500 and len(in_vain) < 10, (len(calls), in_vain)
 
 
-@pytest.mark.parametrize("lane", ["rowdelta", "merge"])
-def test_who_is_always_later_gives_up_for_this_time(loaded, monkeypatch, lane):
-    """A second writer that commits all the time: the batch waits for the next pass, and says so."""
-    owner, point = (jvm_row_delta, "commit") if lane == "rowdelta" else (jvm, "publish")
-    real, theirs = getattr(owner, point), []
-
-    def late(*arguments):
-        theirs.append(f"({500 + len(theirs)}, 'theirs')")
-        loaded.spark.sql(f"INSERT INTO {loaded.name('t')} VALUES {theirs[-1]}")
-        return real(*arguments)
-
-    loaded.book().lanes.missing(loaded.name("t"))
-    loaded.changes("t", U(1, "A"), D(2))
-    with monkeypatch.context() as m:
-        m.setattr(owner, point, late)
-        done = loaded.merge(lane=lane)["t"]
-    assert done.status == "skipped" and "others committed to it 5 times in a row" in done.note and len(theirs) == 5
-    assert not loaded.branches("t")
-    loaded.merged(lane=lane)
-    assert len(loaded.rows("t")) == 54 and dict(loaded.rows("t"))[1] == "A"
-
-
-@pytest.mark.parametrize("meanwhile", [False, True], ids=["alone", "beside a batch"])
-@pytest.mark.parametrize("twice", [False, True], ids=["once", "twice"])
-def test_no_key_is_read_again_after_a_compaction_of_ours(loaded, monkeypatch, meanwhile, twice):
-    """The rows keep their order, so where they lie now is told by where they lay; deletes that came meanwhile included."""
-    book, read, rewrite = loaded.book(lane="rowdelta"), [], compaction._rewrite
-
-    def batch(name, *changes):
-        loaded.changes("t", *changes, name=name)
-        assert not [r.note for r in cdc.run(book) if r.failed]
-        assert loaded.history("t")[0].summary()["frazil.lane"] == "rowdelta", loaded.said
-
-    def between(*arguments):
-        found = rewrite(*arguments)
-        if meanwhile:
-            batch("20240101-100030000.csv", U(3, "C"), D(4), D(101))
-        return found
-
-    batch("20240101-100000000.csv", U(1, "A"), D(2), I(101, "n"))
-    monkeypatch.setattr(compaction, "_rewrite", between)
-    monkeypatch.setattr(Locator, "_read_keys", lambda self, table, paths, snapshot: read.extend(paths))
-    for number in range(1 + twice):
-        if number:  # one more file, or there would be nothing to compact
-            batch("20240101-100040000.csv", U(7, "G"))
-        meanwhile = meanwhile and not number
-        assert compaction.compact(loaded.spark, loaded.name("t"), MaintenanceSettings(), "r", print)["file_groups"]
-    expected = dict(loaded.rows("t")) | {1: "B", 5: "E", 9: "I"}
-    batch("20240101-100050000.csv", U(1, "B"), U(5, "E"), U(9, "I"))
-    assert sorted(loaded.rows("t")) == sorted(expected.items())
-    assert not read
-
-
 def test_a_rollback_rebuilds_the_index(loaded):
     loaded.changes("t", U(1, "A"), D(2)).merged(lane="rowdelta")
     before, position = loaded.head("t"), loaded.position("t")
@@ -245,39 +165,6 @@ def test_a_rollback_rebuilds_the_index(loaded):
     loaded.changes("t", U(3, "C"), name=FILE3).merged(lane="rowdelta")
     expected = {i: f"a{i}" for i in range(50)} | {1: "B", 3: "C"}
     del expected[2]
-    assert sorted(loaded.rows("t")) == sorted(expected.items())
-
-
-@pytest.mark.parametrize("harm", ["lost", "cut", "flipped", "garbage", "stale", "other Java"])
-def test_an_index_that_is_not_whole_is_built_again(loaded, monkeypatch, harm):
-    loaded.changes("t", U(1, "A"), D(2)).merged(lane="rowdelta")
-    folder = loaded.root / f"runs/test/index/{loaded.name('t')}"
-    segment = next(folder.glob("*.seg"))
-    if harm == "stale":
-        shutil.copytree(folder, folder.with_suffix(".old"))
-        loaded.changes("t", U(1, "B"), D(4), name=FILE2).merged(lane="rowdelta")
-        shutil.rmtree(folder)
-        folder.with_suffix(".old").rename(folder)
-    elif harm == "lost":
-        shutil.rmtree(folder)
-    elif harm == "cut":
-        segment.write_bytes(segment.read_bytes()[:-4])
-    elif harm == "flipped":
-        data = bytearray(segment.read_bytes())
-        data[-1] ^= 1
-        segment.write_bytes(data)
-    elif harm == "other Java":  # texts of numbers may be others there
-        monkeypatch.setattr(jvm, "versions", lambda spark: "4.1 99")
-    else:
-        (folder / "manifest.json").write_text("{}")
-    rebuild, built = Locator._rebuild, []
-    monkeypatch.setattr(Locator, "_rebuild", lambda *a: (built.append(1), rebuild(*a)))
-    loaded.changes("t", U(1, "C"), D(3), I(2, "back"), name=FILE3).merged(lane="rowdelta")
-    assert bool(built) == (harm != "stale"), "an old one that is whole follows what came after it"
-    expected = {i: f"a{i}" for i in range(50)} | {1: "C", 2: "back"}
-    del expected[3]
-    if harm == "stale":
-        del expected[4]
     assert sorted(loaded.rows("t")) == sorted(expected.items())
 
 
@@ -292,92 +179,6 @@ def test_an_index_with_a_manifest_that_is_none_is_built_again_and_no_row_doubles
         assert loaded.history("t")[0].summary()["frazil.lane"] == "rowdelta", loaded.said
     expected = {i: f"a{i}" for i in range(50) if i != 2} | {1: "B", 101: "last"}
     assert sorted(loaded.rows("t")) == sorted(expected.items())
-
-
-def before_commit(monkeypatch, do):
-    real, left = jvm_row_delta.commit, [1]
-
-    def wrapped(*arguments):
-        if left[0]:
-            left[0] = 0
-            do()
-        return real(*arguments)
-
-    monkeypatch.setattr(jvm_row_delta, "commit", wrapped)
-
-
-def test_a_compaction_in_the_middle_is_followed(loaded, monkeypatch):
-    loaded.changes("t", U(1, "A"), D(2)).merged(lane="rowdelta")
-    before_commit(monkeypatch, lambda: compact(loaded))
-    loaded.changes("t", U(1, "B"), D(3), name=FILE2).merged(lane="rowdelta")
-    expected = {i: f"a{i}" for i in range(50)} | {1: "B"}
-    del expected[2], expected[3]
-    assert sorted(loaded.rows("t")) == sorted(expected.items())
-
-
-def test_a_compaction_of_other_files_in_the_middle_is_followed(loaded, monkeypatch):
-    """No conflict for the batch; but unless the lane looks again it goes on with files that are no more, and rows double."""
-    loaded.changes("t", U(1, "A"), I(101, "n")).merged(lane="rowdelta")
-    book = loaded.book(lane="rowdelta")
-    loaded.changes("t", U(101, "N"), name="20240101-100030000.csv")
-    assert not [r.note for r in cdc.run(book) if r.failed]
-    first = max(
-        loaded.spark.sql(f"SELECT file_path, record_count FROM {loaded.name('t')}.files").collect(), key=lambda r: r[1]
-    )[0]
-
-    def rewrite_the_load():
-        s = MaintenanceSettings()
-        job = compaction.Job(loaded.spark, loaded.name("t"), s, "middle")
-        done = compaction.compact_group(job, compaction.FileGroup((first,), 1, 49), 1)
-        assert done["file_groups"] == 1
-
-    before_commit(monkeypatch, rewrite_the_load)
-    loaded.changes("t", I(102, "new"), name=FILE2)
-    assert not [r.note for r in cdc.run(book) if r.failed]
-    loaded.changes("t", U(5, "E"), D(6), U(102, "newer"), name=FILE3)
-    assert not [r.note for r in cdc.run(book) if r.failed]
-    expected = {i: f"a{i}" for i in range(50) if i != 6} | {1: "A", 5: "E", 101: "N", 102: "newer"}
-    assert sorted(loaded.rows("t")) == sorted(expected.items())
-
-
-def test_a_second_writer_wins_and_this_one_skips(loaded, monkeypatch):
-    loaded.changes("t", U(1, "A"), D(2))
-    before_commit(monkeypatch, lambda: loaded.merged(lane="merge"))
-    assert loaded.merge(lane="rowdelta")["t"].status == "skipped"
-    assert sorted(loaded.rows("t")) == sorted(({i: f"a{i}" for i in range(50) if i != 2} | {1: "A"}).items())
-
-
-def test_a_commit_of_unknown_outcome_is_found(loaded, monkeypatch):
-    real = jvm_row_delta.commit
-
-    def lost(*arguments):
-        real(*arguments)
-        raise OSError("the answer was lost")
-
-    loaded.changes("t", U(1, "A"), D(2))
-    monkeypatch.setattr(jvm_row_delta, "commit", lost)
-    assert loaded.merge(lane="rowdelta")["t"].status == "merged"
-    monkeypatch.undo()
-    loaded.changes("t", U(1, "B"), D(3), name=FILE2).merged(lane="rowdelta")
-    assert sorted(loaded.rows("t")) == sorted(({i: f"a{i}" for i in range(50) if i not in (2, 3)} | {1: "B"}).items())
-
-
-def test_old_rows_are_never_left_when_the_index_is_wrong(loaded, monkeypatch):
-    """The sum over the new snapshot is held against the index before the commit."""
-    loaded.changes("t", U(1, "A"), D(2)).merged(lane="rowdelta")
-    real = KeyIndex.locate
-    monkeypatch.setattr(KeyIndex, "load", lambda self: False)
-
-    def blind(self, keys):
-        file, pos, *row_ids = real(self, keys)
-        return [file, pos * 0, *row_ids]  # every row said to be the first of its file
-
-    monkeypatch.setattr(KeyIndex, "locate", blind)
-    loaded.changes("t", U(5, "B"), U(6, "C"), name=FILE2).merged(lane="rowdelta")
-    assert loaded.history("t")[0].summary()["frazil.lane"] == "merge"
-    assert sorted(loaded.rows("t")) == sorted(
-        ({i: f"a{i}" for i in range(50) if i != 2} | {1: "A", 5: "B", 6: "C"}).items()
-    )
 
 
 @pytest.mark.parametrize(("limit", "lane"), [(2048, "rowdelta"), (0, "scan")])
@@ -400,13 +201,6 @@ def test_odd_batches(loaded, limit, lane):
     assert (loaded.root / f"runs/test/index/{loaded.name('t')}/manifest.json").exists() == bool(limit)
 
 
-@pytest.mark.parametrize("lane", ["rowdelta", "scan", "merge"])
-def test_a_committed_batch_is_no_longer_taken_for_one_in_progress(loaded, lane):
-    loaded.changes("t", U(1, "b")).merged(lane=lane)
-    batch = loaded.history("t")[0].summary()["frazil.batch"]
-    assert batch_branches.is_dead(f"{commit.BRANCH_PREFIX}{batch}")
-
-
 def test_a_partition_spec_may_change(world):
     world.table("t").load("t", *[(i, f"a{i}") for i in range(20)]).loaded()
     expected = {i: f"a{i}" for i in range(20)}
@@ -425,25 +219,6 @@ def test_a_partition_spec_may_change(world):
         1,
         2,
     }
-
-
-def test_local_files_are_made_without_a_process_or_checksums_and_told_as_iceberg_does(loaded):
-    loaded.changes("t", U(1, None), I(70, "z" * 40)).merged(lane="rowdelta")
-    spark, table = loaded.spark, loaded.iceberg("t")
-    hadoop = jvm.package(spark, "org.apache.hadoop.fs").FileSystem
-    local = hadoop.getLocal(spark.sparkContext._jsc.hadoopConfiguration())
-    assert local.getClass().getSimpleName() == "BareLocalFileSystem"  # Hadoop's own starts one for each file
-    made = [p for p in Path(local_path(table.location())).rglob("*") if p.is_file()]
-    assert made and not [p for p in made if p.suffix == ".crc"]
-    assert {p.stat().st_mode & 0o777 for p in made if p.suffix == ".avro"} == {0o600}
-    newest = max((p for p in made if p.suffix == ".parquet"), key=lambda p: p.stat().st_mtime)
-    file, parquet = table.io().newInputFile(str(newest)), jvm.package(spark, "org.apache.iceberg.parquet").ParquetUtil
-    wanted = jvm.package(spark, "org.apache.iceberg").MetricsConfig.forTable(table)
-    ours, theirs = jvm_data_files._metrics(spark, table, file), parquet.fileMetrics(file, wanted)
-    assert ours.recordCount() == theirs.recordCount() == 2
-    for name in ("columnSizes", "valueCounts", "nullValueCounts", "lowerBounds", "upperBounds"):
-        told = getattr(ours, name)()
-        assert told.equals(getattr(theirs, name)()) and not told.isEmpty(), name
 
 
 def test_masked_widened_and_omitted_columns(world):
@@ -470,89 +245,3 @@ def test_what_only_a_merge_can_write_goes_there(world):
     world.load("t", (1, "a")).loaded()
     world.changes("t", U(1, "b")).merged(lane="rowdelta")
     assert world.history("t")[0].summary()["frazil.lane-reason"] == "the table keeps every change"
-
-
-def test_without_the_calls_the_merge_lane_writes_and_says_why(loaded, monkeypatch):
-    monkeypatch.setattr(lane_choice, "_tested", {})
-    monkeypatch.setattr(jvm_row_delta, "for_each", lambda *a: 1 / 0)
-    loaded.changes("t", U(1, "B")).merged(lane="rowdelta")
-    assert "the self-test failed" in loaded.history("t")[0].summary()["frazil.lane-reason"]
-    assert (1, "B") in loaded.rows("t")
-    shown = loaded.spark.sql(f"SHOW TABLES IN lake.{loaded.space}").collect()
-    assert [r.tableName for r in shown] == ["t"]
-    monkeypatch.undo()
-    monkeypatch.setattr(lane_choice, "_tested", {})
-    loaded.changes("t", U(1, "C"), name=FILE3).merged(lane="rowdelta")
-    assert loaded.history("t")[0].summary()["frazil.lane"] == "rowdelta"
-    namespace = Path(loaded.iceberg("t").location().removeprefix("file:")).parent
-    assert not [p for root in (loaded.root, namespace) for p in root.rglob("*selftest*")]
-
-
-PARTITIONS = {
-    "coarse": ["year(d)", "hour(at)", "truncate(10, n)", "bucket(4, v)", "bucket(5, n)"],
-    "fine": ["d", "n", "day(at)", "truncate(2, v)", "bucket(3, id)"],
-    "times": ["month(d)", "at", "v", "bucket(3, d)", "bucket(3, at)"],
-}
-
-
-@pytest.mark.parametrize("kind", PARTITIONS)
-def test_partition_values_of_rows_in_the_driver_are_those_that_spark_computes(world, kind):
-    import pyarrow as pa
-
-    from frazil_old.engine.collapsed_batch import frame_of
-    from frazil_old.lake.row_delta import with_partition_values
-
-    world.table("t", "id INT8", "d DATE", "at DATETIME", "n NUMERIC(12,2)", "v WSTRING(99)")
-    world.specs["t"]["partition"] = PARTITIONS[kind]
-    (world.root / "specs/t.yml").write_text(yaml.safe_dump(world.specs["t"]))
-    book = world.book()
-    setup.create_tables(world.book(SetupSettings))
-    spec = book.specs["public.t"]
-    times = [
-        datetime(1969, 12, 31, 23, 59, 59, 999999),
-        datetime(2024, 2, 29, 5),
-        None,
-        datetime(1, 1, 1),
-        datetime(9999, 12, 31, 23),
-    ]
-    numbers = [Decimal("-0.01"), Decimal("12345.67"), None, Decimal("0.00"), Decimal("9999999999.99")]
-    rows = pa.table({
-        "op": ["U"] * 5, "c0": pa.array([1, -(2**40), 3, 2**62, 5], pa.int64()),
-        "c1": pa.array([t and t.date() for t in times], pa.date32()), "c2": pa.array(times, pa.timestamp("us")),
-        "c3": pa.array(numbers, pa.decimal128(12, 2)), "c4": ["", "ab", None, "Zürich 東京 😀", "x" * 50],
-    })  # fmt: skip
-    parts = _partition_sql(world.name("t"), jvm_schema.partition_fields(world.spark, world.iceberg("t")))
-    frame = frame_of(world.spark, rows, spec)
-    by_spark = [[_json_value(v) for v in row] for row in frame.selectExpr(*parts).collect()]
-    found = with_partition_values(world.spark, world.iceberg("t"), rows, spec)
-    here = list(zip(*[found[f"p{i}"].to_pylist() for i in range(len(parts))], strict=True))
-    assert [_shown(row) for row in here] == [_shown(row) for row in by_spark]
-
-
-def _partition_sql(name: str, fields: list[tuple[int, str, str]]) -> list[str]:
-    """Return the SQL of a row's partition values in `after`, with the functions of Iceberg's catalogs."""
-    system = f"{name.split('.', 1)[0]}.system"
-    listed = []
-    for _, transform, column in fields:
-        kind, width = re.fullmatch(r"(\w+)(?:\[(\d+)\])?", transform).groups()
-        value = f"after.{identifier(column)}"
-        known = {"identity": value, "void": "null", "bucket": f"{system}.bucket({width}, {value})",
-                 "truncate": f"{system}.truncate({width}, {value})"}  # fmt: skip
-        listed.append(known.get(kind) or f"{system}.{kind}s({value})")
-    return listed
-
-
-def _json_value(value):
-    """Return a partition value of Spark in the JSON form of the Iceberg spec."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, bytes):
-        return value.hex().upper()
-    if hasattr(value, "microsecond"):
-        return value.isoformat(timespec="microseconds")
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
-
-
-def _shown(values) -> list[str]:
-    """A whole second may be written with or without its microseconds."""
-    return [str(v).removesuffix(".000000") for v in values]

@@ -16,10 +16,9 @@ import pytest
 
 import reference
 from frazil_old import exit_codes
-from frazil_old.cli import check, main
+from frazil_old.cli import main
 from frazil_old.config.processes import host, is_running
 from frazil_old.config.settings import resolve
-from frazil_old.dms.position import Position, PositionError
 from frazil_old.flows import full_load, pending_work, setup
 from frazil_old.flows.workbook import Workbook
 from frazil_old.lake import pyiceberg_catalog
@@ -369,21 +368,6 @@ def test_a_run_that_fails_is_indexed_with_its_cause_and_told_of(tmp_path, code, 
     assert 'class="bad"' in (made / "runs/demo/index.html").read_text()
 
 
-def test_an_error_of_the_command_itself_is_recorded_and_told_of(tmp_path, monkeypatch, capsys):
-    def broken(book):
-        raise RuntimeError("no answer")
-
-    made = place_of(tmp_path)
-    add_operate(made, on_trouble=f"cat > {tmp_path}/told.json")
-    monkeypatch.setenv("FRAZIL_PARAMS", str(made / "params"))
-    monkeypatch.setattr(pending_work, "nothing_pending", broken)
-    assert main(["run", "02", "--env", "demo"]) == exit_codes.FAILED
-    assert json.loads((tmp_path / "told.json").read_text())["cause"] == "RuntimeError: no answer"
-    (record,) = runs.read(made / "runs/demo")
-    assert record["outcome"] == "failed"
-    assert "Traceback" in capsys.readouterr().err
-
-
 @pytest.mark.notebooks
 def test_a_run_beyond_its_time_is_stopped_with_its_kernel_and_told_of(tmp_path):
     made = with_stub(place_of(tmp_path), "import time; time.sleep(300)")
@@ -427,24 +411,6 @@ def test_check_tells_each_breach_in_a_line_and_calls_the_hooks(tmp_path, place, 
     assert json.loads(receiver.heard[0][1])["breaches"] == told
 
 
-@pytest.mark.parametrize(("run_for_s", "said"), [("inf", False), (100_000, False), (0, True)])
-def test_a_run_that_lasts_is_not_missed(tmp_path, monkeypatch, run_for_s, said):
-    made = place_of(tmp_path)
-    monkeypatch.setenv("FRAZIL_PARAMS", str(made / "params"))
-    parameters = {"run_for_s": run_for_s}
-    now = {
-        "outcome": "running",
-        "pid": os.getpid(),
-        "host": host(),
-        "began": time.time() - 7200,
-        "parameters": parameters,
-    }
-    monkeypatch.setattr(runs, "read", lambda folder: [{"notebook": "02_cdc_merge", "folder": made, **now}])
-    operate = resolve("operate", {"env": "demo"}).settings
-    lines = check._stale(Workbook(operate, lambda text: None), operate)
-    assert lines == (["runs: 02_cdc_merge has not succeeded yet"] if said else [])
-
-
 def test_a_catalog_that_cannot_be_read_is_told_in_a_line_and_left_to_spark(tmp_path, monkeypatch, capsys):
     made = place_of(tmp_path)
     (made / "lake").mkdir()
@@ -455,15 +421,6 @@ def test_a_catalog_that_cannot_be_read_is_told_in_a_line_and_left_to_spark(tmp_p
     assert first.startswith("lake: the lake cannot be read without Spark: DatabaseError: (sqlite3.DatabaseError) file is not a database; cure: ")  # fmt: skip
     assert others == ["runs: 02_cdc_merge has not succeeded yet"]
     assert pending_work.nothing_pending(Workbook(resolve("cdc_merge", {"env": "demo"}).settings)) is None
-
-
-def test_a_position_that_the_first_version_wrote_is_read_and_a_newer_one_is_refused():
-    text = (ROOT / "tests/data/position_v1.json").read_text()
-    position, stamp = Position.from_json(text)
-    assert (position.last, position.loaded, len(position.recent)) == ("20260301-080202000.csv", True, 2)
-    assert stamp == {"snapshot": 4137462311225348095, "sequence": 3}
-    with pytest.raises(PositionError, match="written by a newer Frazil"):
-        Position.from_json(text.replace('"version":1', '"version":99'))
 
 
 def test_the_oldest_runs_go(tmp_path):
@@ -491,18 +448,6 @@ def test_a_damaged_record_is_a_failed_run_and_hides_no_other(tmp_path, text):
     damaged, good = runs.read(tmp_path)
     assert (damaged["notebook"], damaged["outcome"], good["outcome"]) == ("02_cdc_merge", "failed", "ok")
     assert f"{tmp_path}/02_cdc_merge-2/run.json is damaged" in html.unescape(runs.write_index(tmp_path).read_text())
-
-
-def test_runs_that_end_together_remove_the_oldest_and_report_no_trouble(tmp_path, monkeypatch):
-    for n in range(3):
-        (tmp_path / f"r{n}").mkdir()
-        runs.write(tmp_path / f"r{n}", outcome="ok", notebook="n", began=float(n), pid=1)
-    found = runs.read(tmp_path)
-    for gone in ("r0", "r1"):
-        shutil.rmtree(tmp_path / gone)
-    monkeypatch.setattr(runs, "read", lambda folder: found)
-    runs.retain(tmp_path, 2)
-    assert runs.write_index(tmp_path).exists()
 
 
 @pytest.mark.notebooks

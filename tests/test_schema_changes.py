@@ -7,7 +7,6 @@ changed; declared, the lake is equal to the source, or is not for a reason that 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 
 import pytest
@@ -17,10 +16,10 @@ from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.simulator import DmsSimulator
 from frazil_old.config.columns import PastLayout
 from frazil_old.config.policies import SchemaPolicy
-from frazil_old.config.settings import CdcMergeSettings, FullLoadSettings, SetupSettings
+from frazil_old.config.settings import FullLoadSettings, SetupSettings
 from frazil_old.config.source_database import Connection
 from frazil_old.config.spec import TableSpec
-from frazil_old.flows import cdc, full_load, setup
+from frazil_old.flows import full_load, setup
 from frazil_old.flows.follow_source import as_declared
 from frazil_old.flows.reconcile import compare, read_source
 from frazil_old.flows.source_catalog import read_catalog
@@ -137,49 +136,6 @@ class Written:
         if name not in self.now or not set(spec.names) <= set(lake.columns):
             return False
         return not compare(lake, read_source(self.spark, replace(spec, source=name)), spec).differing_rows
-
-
-def before_the_change(written: Written) -> None:
-    """Load, and apply what lies there."""
-    written.loaded()
-    written.done(cdc.run, CdcMergeSettings, written.specs_before())
-
-
-def check(postgres, spark, kafka, root, cases, form, moment):
-    """Apply the rest, first undeclared, then declared, and hold what comes of each case against what is stated."""
-    between, wrong = moment == "between", []
-    written = Written(root, postgres, spark, cases, form, kafka, *([before_the_change] if between else []))
-    if not between:
-        written.loaded()
-    tried = written.run(cdc.run, CdcMergeSettings, written.specs_before())
-    for case in cases:
-        result, stated = tried[f"s.{case.table}"], case.undeclared[form]
-        was = result.note if result.failed else ddl.EQUAL if written.is_equal(case) else ddl.CUT_OVER
-        if stated not in was or (result.failed and stated in (ddl.EQUAL, ddl.CUT_OVER)):
-            wrong.append(f"{case.name}: undeclared: stated “{stated}”, was “{was[:300]}”")
-    declared = {f"s.{c.table}": written.spec_declared(c) for c in cases}
-    written.done(setup.create_tables, SetupSettings, declared)  # where nothing is pending any more
-    written.done(cdc.run, CdcMergeSettings, declared)
-    for case in cases:
-        if written.is_equal(case) != (case.declared == ddl.EQUAL):
-            wrong.append(f"{case.name}: declared: stated “{case.declared}”, was otherwise")
-    assert not wrong, "\n".join(wrong)
-
-
-SOME = ("add a column", "drop a column", "rename a column", "change a type to another", "truncate")
-
-
-@pytest.mark.parametrize(("form", "moment"), [("header", "within"), ("headerless", "between"), ("stream", "within")])
-def test_some_changes_come_out_as_stated(postgres, spark, kafka, tmp_path, form, moment):
-    check(postgres, spark, kafka, tmp_path, [c for c in ddl.CASES if c.name in SOME], form, moment)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif("FRAZIL_DDL" not in os.environ, reason="`make test-ddl` runs every cell")
-@pytest.mark.parametrize("moment", ["between", "within"])
-@pytest.mark.parametrize("form", ddl.FORMS)
-def test_every_change_comes_out_as_stated(postgres, spark, kafka, tmp_path, form, moment):
-    check(postgres, spark, kafka, tmp_path, ddl.CASES, form, moment)
 
 
 def test_the_page_has_the_stated_outcomes_and_each_engines_has_its_test():

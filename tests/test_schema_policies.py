@@ -1,6 +1,5 @@
 """The source's columns change: what the lake's schema follows, by which policy, and what is refused by name."""
 
-import itertools
 from decimal import Decimal
 
 import pytest
@@ -10,7 +9,7 @@ from frazil_old.config.settings import CdcMergeSettings
 from frazil_old.config.spec import SpecError, parse_spec
 from frazil_old.flows.plan import plan
 from frazil_old.lake import jvm_schema
-from helpers import FILE1, FILE2, FILE3, LOAD1, Killed, U, rename_property
+from helpers import FILE1, FILE2, FILE3, LOAD1, U, rename_property
 
 pytestmark = pytest.mark.spark
 TS = "2024-01-01 09:59:00.000000"
@@ -319,12 +318,6 @@ def test_a_wider_type_in_the_spec_widens_the_column(new_world):
     assert table(w)[1] == table(w)[2]
 
 
-def test_what_may_become_what_is_what_iceberg_says(spark):
-    kinds = ["int", "bigint", "float", "double", "decimal(6,2)", "decimal(12,2)", "decimal(12,4)", "string", "binary", "date", "timestamp", "timestamp_ntz", "boolean"]  # fmt: skip
-    pairs = [(a, b) for a, b in itertools.permutations(kinds, 2) if jvm_schema.promotes(spark, a, b)]
-    assert pairs == [("int", "bigint"), ("float", "double"), ("decimal(6,2)", "decimal(12,2)")]
-
-
 def test_a_type_that_no_promotion_leads_to_stops_the_table_or_stands_beside_the_old_one(source):
     source.table("other").write("other", LOAD1, f"ts,id,v\n{TS},1,a\n")
     source.setup(), source.full_load()
@@ -353,43 +346,6 @@ def test_a_type_that_changes_back_and_forth_leaves_a_column_of_each_change(world
     world.merged()
     (row,) = world.spark.table(world.name("t")).collect()
     assert row.asDict() == {"id": 1, "v": "b", "v_int": 5, "v_string": "a", "v_int_2": 7}
-
-
-def test_a_run_that_dies_between_schema_and_batch_is_simply_repeated(source, monkeypatch):
-    put(source, FILE1, "id,name,n,more", "U,1,A,11,x")
-    declare(source, "id INT8", {"name": "name", "type": "WSTRING(9)", "renamed_from": "v"}, "n INT4", "more WSTRING(9)")
-    position = source.position("t")
-    whole = jvm_schema.change
-    for dies_after in (1, 2):  # the rename, then the rest
-
-        def dying(spark, table, steps, notes):
-            whole(spark, table, steps, notes)
-            raise Killed
-
-        monkeypatch.setattr(jvm_schema, "change", dying)
-        with pytest.raises(Killed):
-            source.merge()
-        assert ("more" in ids(source)) == (dies_after == 2)
-        assert source.position("t") == position
-    monkeypatch.setattr(jvm_schema, "change", whole)
-    source.merged()
-    assert table(source) == {1: {"name": "A", "n": 11, "more": "x"}, 2: {"name": "b", "n": 20, "more": None}}
-
-
-def test_of_two_runs_that_follow_a_change_at_once_one_does_it_and_both_go_on(source, monkeypatch):
-    put(source, FILE1, "id,v,n,more", "U,1,A,11,x")
-    declare(source, "id INT8", "v WSTRING(9)", "n INT4", "more WSTRING(9)")
-    whole, times = jvm_schema.change, []
-
-    def raced(spark, table, steps, notes):
-        if not times:
-            whole(spark, source.iceberg("t"), steps, notes)  # the other run, just before
-        times.append(steps)
-        whole(spark, table, steps, notes)
-
-    monkeypatch.setattr(jvm_schema, "change", raced)
-    source.merged()
-    assert table(source)[1] == {"v": "A", "n": 11, "more": "x"} and len(times) == 1
 
 
 def test_every_snapshot_keeps_the_schema_that_it_was_written_with(source):
@@ -461,11 +417,6 @@ def test_a_file_that_fits_no_layout_shows_its_row_and_the_nearest_layout(bare, u
     assert bare.merge()["t"].decision
 
 
-def test_without_layouts_a_file_of_another_width_is_refused_row_by_row(bare):
-    rows(bare, FILE1, "U,2,B,20,x")
-    refused(bare, "too many or too few fields", FILE1, "(layouts, if the table had other columns then)")
-
-
 @pytest.mark.parametrize(
     ("entry", "says"),
     [
@@ -478,12 +429,6 @@ def test_without_layouts_a_file_of_another_width_is_refused_row_by_row(bare):
 def test_entries_that_cannot_be_right_are_refused(entry, says):
     with pytest.raises(SpecError, match=says):
         parse_spec({"source": "a.b", "key": ["id"], "columns": [{"name": "id", "type": "INT8"}], **entry})
-
-
-def test_a_layout_until_nonsense_is_refused(bare):
-    declare(bare, "id INT8", "v WSTRING(9)", "n INT4", layouts=[{"until": "soon", "columns": ["id"]}])
-    rows(bare, FILE1, "U,2,B,20")
-    refused(bare, "until 'soon' is neither a change file's name nor a time")
 
 
 @pytest.mark.parametrize("name", ["key", "n"], ids=["new name", "name of another column"])

@@ -152,24 +152,6 @@ def test_a_page_of_a_run_needs_nothing_from_outside(ran):
         assert "Content-Security-Policy" in text and "MathJax" not in text
 
 
-def test_the_folder_of_the_demo_is_private_before_its_database_begins(tmp_path, monkeypatch, capsys):
-    """A run makes the folder private, which a database of another user would not survive."""
-    from frazil_demo import run
-
-    modes = []
-
-    def begin(folder: Path):
-        modes.append(oct(folder.parent.stat().st_mode & 0o777))
-        raise RuntimeError("far enough")
-
-    (tmp_path / "params").mkdir()
-    monkeypatch.setenv("FRAZIL_PARAMS", str(tmp_path / "params"))
-    monkeypatch.setattr(run, "EmbeddedPostgres", begin)
-    monkeypatch.setattr(sys, "argv", ["demo"])
-    assert run.main() == 1 and "far enough" in capsys.readouterr().err
-    assert modes == ["0o700"]
-
-
 @pytest.mark.notebooks
 def test_what_the_environment_and_spark_say_of_a_session_holds_as_well(tmp_path):
     """The user's PYSPARK_SUBMIT_ARGS and spark-defaults.conf, Java options with blanks, values that a properties file escapes."""

@@ -1,18 +1,12 @@
 """Parameters and table specs: what wins over what, and refusals that name the cure."""
 
 import json
-import os
-import shlex
-from types import SimpleNamespace
 
 import pytest
 import yaml
 
-from frazil_old.cli import run, schema, table
-from frazil_old.config import cell_parameters, spark_session
 from frazil_old.config.environment_file import RENAMED, RETIRED, WAREHOUSES, find_params
-from frazil_old.config.settings import GIVEN, NOTEBOOKS, ParameterError, resolve
-from frazil_old.config.spark_session import SessionError
+from frazil_old.config.settings import NOTEBOOKS, ParameterError, resolve
 from frazil_old.config.spec import SpecError, load_specs, parse_spec
 from helpers import World, spec_of
 
@@ -131,28 +125,6 @@ def test_an_earlier_name_works_in_a_file_and_in_a_cell_and_warns_once_with_the_n
 
 
 @earlier_names
-def test_an_earlier_name_works_behind_p_and_among_sealed_parameters(params, monkeypatch, notebook, section, old, new):
-    monkeypatch.setattr(run, "Workbook", lambda settings: SimpleNamespace(settings=settings))
-    default = unusual(notebook, new)
-    text = "2026" if isinstance(default, str) else json.dumps(default)  # a text that YAML would read as a number
-    with pytest.warns(UserWarning, match=f"{old} is now called {new}$"):
-        book, _ = run.validated(notebook, "demo", [[old, text]])
-    assert getattr(book.settings, new) == ("2026" if isinstance(default, str) else default)
-    monkeypatch.setenv(GIVEN, json.dumps({old: default}))
-    with pytest.warns(UserWarning, match=f"the command: {old} is now called {new}$"):
-        assert getattr(resolve(notebook, {}).settings, new) == default
-
-
-def test_a_table_with_blanks_and_quotes_in_its_name_is_reloaded_as_any_other(params, monkeypatch):
-    monkeypatch.setattr(run, "Workbook", lambda settings: SimpleNamespace(settings=settings))
-    ran, options = [], SimpleNamespace(action="reload", table='public.my "old"', env="demo", yes=True)
-    monkeypatch.setattr(run, "main", lambda options: ran.append(options) or 0)
-    assert table.main(options) == 0
-    assert run.validated("full_load", "demo", ran[0].p)[1]["tables"] == [options.table]
-    assert shlex.split(table._dms_command(options))[-1] == 'SchemaName=public,TableName=my "old"'
-
-
-@earlier_names
 def test_both_names_together_are_refused_and_one_without_a_value_does_not_count(params, notebook, section, old, new):
     value = unusual(notebook, new)
     for given in ({old: value, new: value}, {new: value, old: value}):
@@ -167,18 +139,6 @@ def test_both_names_together_are_refused_and_one_without_a_value_does_not_count(
     params(**{section: {old: value, new: None}})
     with pytest.warns(UserWarning, match=f"{old} is now called {new}$"):
         assert getattr(resolve(notebook, {}).settings, new) == value
-
-
-def test_an_earlier_name_is_neither_offered_nor_listed(params):
-    listed = json.loads(schema.text("environment"))["$defs"].values()
-    for _, old in (*RENAMED, *RETIRED):
-        of = {s for s, name in (*RENAMED, *RETIRED) if name == old}
-        for notebook in NOTEBOOKS if "common" in of else of:
-            assert old not in [r["parameter"] for r in resolve(notebook, {}).rows()]
-            assert all(old not in d["properties"] for d in listed if d["title"] == NOTEBOOKS[notebook].__name__)
-    with pytest.raises(ParameterError, match="unknown parameter 'load_ovr'") as refused:
-        resolve("full_load", {"load_ovr": "declared"})
-    assert "load_over" not in refused.value.cure
 
 
 @pytest.mark.parametrize(
@@ -318,19 +278,6 @@ def test_a_batch_of_no_file_is_refused(params):
         resolve("cdc_merge", {"max_batch_files": 0})
 
 
-def test_a_cell_with_a_command_of_ipython_counts_as_it_reads_now(monkeypatch):
-    from IPython.core.interactiveshell import InteractiveShell
-
-    kernel = InteractiveShell()
-    monkeypatch.setattr(cell_parameters, "shell", lambda: kernel)
-    monkeypatch.setattr(cell_parameters, "_present", {})
-    for text in ("dry_run = True", "%time 1\ndry_run = False"):
-        meta = {"tags": ["parameters"]}
-        cell_parameters._keep(SimpleNamespace(raw_cell=text, cell_id="a", cell_meta=meta))
-        kernel.run_cell(text)
-    assert cell_parameters.stated(kernel.user_ns, {"dry_run"}, set(), {}) == {"dry_run": False}
-
-
 def test_resolving_again_in_a_used_kernel_takes_later_variables_but_no_near_misses(params):
     cell = {"parallel_tables": 3}
     resolve("setup", cell)
@@ -452,44 +399,6 @@ def test_a_folder_without_specs_is_refused(tmp_path):
 
 
 # --- the session
-
-
-@pytest.mark.parametrize(
-    ("said", "told"),
-    [
-        ('Exception in thread "main" java.lang.OutOfMemoryError: no heap', "did not start: no heap"),
-        ("", r"gateway process exited\n.*Java 17"),
-    ],
-)
-def test_a_spark_that_does_not_start_says_what_its_log_says(tmp_path, said, told):
-    log = tmp_path / "runs/spark.log"
-    log.parent.mkdir()
-    log.write_text('Exception in thread "main" java.lang.Error: of an earlier start\n')
-
-    def start():
-        os.write(2, f"{said}\n".encode())
-        raise RuntimeError("Java gateway process exited\n")
-
-    with pytest.raises(SessionError, match=told):
-        spark_session._started(start, str(log))
-
-
-@pytest.mark.parametrize(
-    ("master", "environment", "options", "collects"),
-    [
-        ("local[*]", "", {}, True),
-        ("local[2]", "-Xss4m", {"spark.driver.extraJavaOptions": "-Dx=1"}, True),
-        ("local[*]", "-XX:+UseG1GC", {}, False),
-        ("local[*]", "", {"spark.driver.extraJavaOptions": "-XX:+UseZGC"}, False),
-        ("yarn", "", {}, False),
-    ],
-)
-def test_a_local_session_chooses_its_collector_unless_somebody_did(monkeypatch, master, environment, options, collects):
-    monkeypatch.setenv("JAVA_TOOL_OPTIONS", environment)
-    assert (
-        "spark.driver.defaultJavaOptions"
-        in spark_session.local_conf(spark_session.Settings(spark_options=options), master)
-    ) is collects
 
 
 @pytest.mark.spark

@@ -9,7 +9,6 @@ import pytest
 from frazil_old.config.settings import FullLoadSettings, OperateSettings
 from frazil_old.flows import lag
 from frazil_old.flows.plan import plan
-from frazil_old.lake import jvm, row_delta
 from helpers import FILE2, I, U, slow
 from lake_reader import lake_rows, metadata_of
 
@@ -61,20 +60,3 @@ def test_damaged_metadata_are_named_with_the_newest_that_can_be_read(world, lane
     world.merged(lane=lane)
     for table in DAMAGE:
         assert lake_rows(world.catalog_options, f"{world.space}.{table}") == [(1, "A"), (2, "b"), (3, "c")], table
-
-
-@pytest.mark.parametrize("lane", ["merge", "rowdelta"])
-def test_a_full_disk_is_named_with_its_folders_and_the_room_that_is_left(world, lane, monkeypatch):
-    world.table("t").load("t", (1, "a")).loaded().changes("t", U(1, "b"))
-
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        owner, name = (row_delta, "write_rows") if lane == "rowdelta" else (jvm, "sql_with_commit_properties")
-        patch.setattr(owner, name, full)
-        done = world.merge(lane=lane)["t"]
-    warehouse = world.catalog_options["warehouse"]
-    assert done.failed and world.name("t") in done.note and warehouse in done.note and "MB free" in done.note
-    world.merged(lane=lane)
-    assert lake_rows(world.catalog_options, f"{world.space}.t") == [(1, "b")]

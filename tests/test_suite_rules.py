@@ -2,16 +2,19 @@
 
 import ast
 import re
+import subprocess
 from functools import cache
 from pathlib import Path
 
 import pytest
 import yaml
 
+from houses import LIST, names_in
+
 pytestmark = pytest.mark.acceptance
 
 HERE = Path(__file__).parent
-ADAPTERS = {"present_library.py"}
+ADAPTERS = {"old_house.py"}
 """The only files that may know a library."""
 LIBRARY = ("frazil", "frazil_old", "frazil_demo", "helpers", "stream_world", "lake_reader")
 """The library, its demo, and helpers of older tests that open the library themselves."""
@@ -67,3 +70,18 @@ def test_the_suite_stays_small():
         HERE / "changed.md",
     ]
     assert sum(len(f.read_text().splitlines()) for f in files) <= MOST_LINES
+
+
+def test_no_test_leaves_the_list_of_those_that_pass_on_the_new_library():
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=HERE, capture_output=True, text=True).stdout
+
+    base = git("merge-base", "HEAD", "origin/HEAD").strip() or "HEAD"
+    before = names_in(git("show", f"{base}:tests/{LIST.name}"))
+    assert [name for name in before if name not in names_in(LIST.read_text())] == []
+
+
+def test_every_test_on_the_list_is_there():
+    for name in names_in(LIST.read_text()):
+        file, _, test = name.partition("::")
+        assert f"def {test.split('[')[0]}(" in (HERE / file).read_text() if test else (HERE / file).exists(), name

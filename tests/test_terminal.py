@@ -1,22 +1,19 @@
 """The command in a terminal: help, near misses, defaults from the environment, JSON, colours, and runs that are followed."""
 
-import errno
 import json
 import os
 import pty
 import re
 import subprocess
 import sys
-from unittest.mock import Mock
 
 import nbformat
 import pytest
 
 from frazil_old import __version__, exit_codes
-from frazil_old.cli import commands, main, plan
+from frazil_old.cli import commands, main
 from frazil_old.cli.run import find_notebook
 from frazil_old.config.settings import ParameterError, resolve
-from frazil_old.errors import grouped
 from test_scheduled_runs import ROOT, ended, frazil, place_of, with_stub
 
 STUB = """from frazil_old.report.notebook_output import Summary
@@ -53,16 +50,6 @@ def test_the_command_alone_prints_the_help_and_every_help_ends_with_codes_and_th
         said = capsys.readouterr().out
         assert stopped.value.code == 0 and "exit codes: 0 ok" in said and "operations.md" in said
         assert [line for line in said.splitlines() if len(line) > 100] == []
-
-
-@pytest.mark.parametrize("name", commands.EXAMPLES)
-def test_examples_of_the_help_are_valid_commands(name, monkeypatch):
-    monkeypatch.setenv(commands.ENV, "prod")
-    for example in commands.EXAMPLES[name]:
-        for command in example.split(" && "):
-            words = command.replace('"', "").split()
-            assert words[0] == "frazil" and words[1] == (name or words[1])
-            commands._parser(words[1:]).parse_args(words[1:])
 
 
 def test_the_version_is_the_packages(capsys):
@@ -171,40 +158,3 @@ def test_a_terminal_gets_progress_and_colours_unless_they_are_unwanted(place):
     assert "\x1b[31mParameterError\x1b[0m: " in on_a_terminal(place, "run", "7", "--env", "demo")[1]
     assert "\x1b" not in on_a_terminal(place, "run", "7", "--env", "demo", NO_COLOR="1")[1]
     assert "\x1b" not in ended(frazil(place, "run", "7", "--env", "demo"))[1]
-
-
-def test_a_remark_that_is_the_same_for_all_tables_is_printed_once(capsys):
-    tables = [f"shop.t{i}" for i in range(7)]
-    same = "s3://b/dms/{}/: no AWS credentials found; set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-    rows = [{"table": t, "action": "stops", "decision": same.format(t.replace(".", "/"))} for t in tables]
-    rows.append({"table": "shop.other", "action": "stops", "decision": "shop.other has no key"})
-    plan._print(rows, wide=False)
-    out = capsys.readouterr().out
-    assert out.count("no AWS credentials") == 1 and "s3://b/dms/<table>/" in out and all(t in out for t in tables)
-    assert "shop.other: decision: shop.other has no key" in out
-    keyless = [(t, f"params/prod/{t.partition('.')[2]}.yml: {t} has no key") for t in tables]
-    assert grouped(keyless) == {"params/prod/<table>.yml: <table> has no key": tables}
-    assert grouped([*keyless, ("a.b", "a.b is large")])["a.b is large"] == ["a.b"]
-    assert out.startswith("✘ 8 tables need you to decide") and max(map(len, out.splitlines())) <= 80
-
-
-def test_a_plan_fits_a_terminal_and_has_all_columns_if_asked(capsys):
-    row = {"table": "a_long_schema_name.a_table_with_a_long_name", "target": "x.y", "key": "id", "order": "file name, then row",
-           "action": "create, then load, then apply changes", "load": 2, "changes": 3, "mb": 12.345, "about_s": 4.0,
-           "lane": "scan: " + "why " * 20, "impossible": "", "decision": "", "notes": "", "schema": ""}  # fmt: skip
-    plan._print([row], wide=False)
-    short = capsys.readouterr().out
-    assert max(map(len, short.splitlines())) <= 80 and "✔ 1 table to create, then load" in short and "pending" in short
-    plan._print([row], wide=True)
-    wide = capsys.readouterr().out
-    assert all(word in wide for word in ("a_table_with_a_long_name", "file name, then row", "why why", "target"))
-
-
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
-def test_a_file_that_cannot_be_written_is_said_with_a_remedy_and_no_stack_trace(monkeypatch, capsys, number):
-    for name in ("/x/down.json", None):
-        error = OSError(number, os.strerror(number), name)
-        monkeypatch.setattr("frazil_old.cli.schema.main", Mock(side_effect=error))
-        assert main(["schema"]) == exit_codes.FAILED
-        said = capsys.readouterr().err.splitlines()
-        assert len(said) == 2 and f": {name or 'a file'}: {os.strerror(number)}" in said[0] and "cure: " in said[1]

@@ -3,30 +3,12 @@
 `test_core_types.py` has the texts that fit each type, and those that are refused.
 """
 
-from datetime import UTC
-
 import pytest
 import yaml
 
-from frazil_old.config.columns import TYPES, Column
-from frazil_old.config.lake_types import lake_type
-from frazil_old.dms.file_names import time_of_name
 from helpers import FILE1, LOAD1, ONE_COMMIT, I, U
 
 spark = pytest.mark.spark
-LAKE_TYPES = {
-    "BOOLEAN": "boolean", "INT1": "int", "INT2": "int", "INT4": "int", "INT8": "bigint",
-    "UINT1": "int", "UINT2": "int", "UINT4": "bigint", "UINT8": "decimal(20,0)",
-    "NUMERIC(12,2)": "decimal(12,2)", "NUMERIC(38,10)": "decimal(38,10)", "REAL4": "float", "REAL8": "double",
-    "STRING(99)": "string", "WSTRING(99)": "string", "CLOB": "string", "NCLOB": "string", "BYTES(9)": "binary", "BLOB": "binary",
-    "DATE": "date", "TIME": "string", "DATETIME(6)": "timestamp_ntz",
-}  # fmt: skip
-
-
-def test_every_type_has_its_type_in_the_lake():
-    assert {Column("x", kind).dms_type for kind in LAKE_TYPES} == TYPES
-    assert {kind: lake_type(Column("x", kind)) for kind in LAKE_TYPES} == LAKE_TYPES
-    assert lake_type(Column("x", "DATETIME", utc=True)) == "timestamp"
 
 
 INSTANTS = {
@@ -113,9 +95,3 @@ def test_an_empty_field_of_a_column_that_is_kept_as_text_is_null_all_the_same(ne
 @spark
 def test_spaces_around_a_text_are_kept(new_world):
     assert read_fields(new_world(), " a ,,1", '" b ",,2') == [(" a ", None, 1), (" b ", None, 2)]
-
-
-@pytest.mark.parametrize("like", ["20240331-023000{:03}.csv", "CDC_TXN-20240331023000{:03}.csv"])
-def test_when_a_file_was_written_is_told_by_its_name(like):
-    written = [time_of_name(like.format(n * 7)).replace(tzinfo=UTC).timestamp() for n in range(33)]
-    assert [round(at * 1000) for at in written] == [1_711_852_200_000 + n * 7 for n in range(33)]

@@ -4,87 +4,9 @@ import gzip
 
 import pytest
 
-from frazil_old.config.spec import parse_spec
-from frazil_old.core.csv import Dialect, RowBordersError, read_records
-from frazil_old.dms.endpoint import Endpoint, SourceTable
-from frazil_old.dms.file_layout import CHANGE_PHASE
-from frazil_old.dms.listing import DmsObject
-from frazil_old.dms.mappings import Mappings
-from frazil_old.dms.source_errors import SourceError
-from frazil_old.engine.read_files import plan_files, read_changes
-from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, I, pieces, spec_of
+from helpers import FILE1, FILE2, LOAD1, ONE_COMMIT, I
 
 spark = pytest.mark.spark
-
-
-def refusal(raw: bytes, dialect: Dialect, block: int) -> str:
-    """Return why a file of two columns is refused; empty: it is not."""
-    try:
-        for _ in read_records(pieces(raw, block), 2, dialect, "a.csv", block):
-            pass
-    except RowBordersError as e:
-        return str(e)
-    return ""
-
-
-@pytest.mark.parametrize("block", [5, 1 << 20])
-@pytest.mark.parametrize(
-    ("text", "row"),
-    [
-        ('1,a\n2,"b', 2),
-        ('1,a\n2,"b\n3,c\n', 2),
-        ('1,"a\n"\n2,"b\n3,""c""\n', 2),
-        ('1,"a",x\n2,b"c,"d\n', 2),
-        ('"a\n', 1),
-        ('\ufeff"a\n', 1),
-        ('1,""""\n2,"""\n', 2),
-        ('1,b"c"\n2,"x', 2),
-        ("", None),
-        ('1,a\n2,"b"\n3,c\n', None),
-        ('1,"a ""b"" c\n"\n2,""\n', None),
-        ('1,b"c\n', None),  # stands for itself
-        ('1,b""c"d\n', None),
-    ],
-)
-def test_the_row_is_told_in_which_a_text_begins_that_does_not_end(text, row, block):
-    says = f"a.csv row {row}: a quoted text does not end, which hides where rows end" if row else ""
-    assert refusal(text.encode(), Dialect(), block).split("\n")[0] == says
-    named = "id,v\n" + text.removeprefix("\ufeff")
-    assert refusal(named.encode(), Dialect(header=True), block).split("\n")[0] == says
-
-
-@pytest.mark.parametrize("block", [3, 5, 1 << 20])
-@pytest.mark.parametrize(
-    ("text", "row", "dialect"),
-    [
-        ("1,a\n2,1067.5", 2, Dialect()),
-        ('1,"a"\n2,"1067"', 2, Dialect()),
-        ("1,a\n2,1067.50@", 2, Dialect(row_delimiter="@@")),
-        ("id,v\n1,a\n2,1", 2, Dialect(header=True)),
-    ],
-)
-def test_a_file_that_is_cut_off_within_its_last_value_is_refused(text, row, dialect, block):
-    text = text.replace("\n", dialect.row_delimiter)
-    said = refusal(text.encode(), dialect, block)
-    assert said.startswith(f"a.csv row {row}: no row delimiter ends the last row")
-    whole = text.removesuffix("@") + dialect.row_delimiter
-    assert refusal(whole.encode(), dialect, block) == ""
-
-
-def test_the_row_is_told_with_other_delimiters_too():
-    raw = b'1\x01"a,b\r\n"\r\n2\x01c,"d\r\n3\x01"e\r\n'
-    assert refusal(raw, Dialect("\x01", "\r\n"), 1 << 20).startswith("a.csv row 3: a quoted text does not end")
-
-
-@pytest.mark.parametrize("damage", [lambda b: b[:-9], lambda b: b + b"junk", lambda b: b[:12] + b"\xff" * 9 + b[21:]])
-def test_an_archive_that_cannot_be_unpacked_to_its_end_is_named(tmp_path, damage):
-    file = tmp_path / f"{FILE1}.gz"
-    file.write_bytes(damage(gzip.compress(b'I,1,"a"\n' * 50)))
-    spec = parse_spec(spec_of("public.t", "id INT8", "v WSTRING(9)"))
-    table = SourceTable(spec, Endpoint(), Mappings(()))
-    [planned], plan = plan_files(table, [DmsObject(file.name, str(file), 1, "")], CHANGE_PHASE)
-    with pytest.raises(SourceError, match=f"{file} cannot be read: .*\n.*fetch it again"):
-        list(read_changes(planned, plan))
 
 
 OPEN = {"cut off": '8,a\n9,"cut o', "left open": '8,"a\n"\n9,"open\n10,b\n11,c\n'}

@@ -3,9 +3,7 @@
 import json
 import re
 import time
-from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 import pytest
 import yaml
@@ -16,7 +14,6 @@ from frazil_old.config.settings import resolve
 from frazil_old.flows import warehouse_lateness
 from frazil_old.flows.workbook import Workbook
 from frazil_old.lake import pyiceberg_catalog
-from frazil_old.warehouses import duckdb as family_duckdb
 from warehouse_world import ENTRIES, WarehouseWorld
 
 
@@ -225,37 +222,6 @@ def test_a_warehouse_may_be_called_like_a_parameter_of_an_earlier_version(tmp_pa
     assert frazil("show") == 0
 
 
-def rows(file: Path, table: str) -> list[tuple]:
-    with duckdb.connect() as db:
-        for name in ("avro", "iceberg"):
-            db.execute(f"LOAD '{family_duckdb._extension(name)}'")
-        db.execute(f"ATTACH '{file}' AS w (READ_ONLY)")
-        return sorted(db.execute(f"SELECT * FROM w.shop.{table}").fetchall())
-
-
-def test_duckdb_gets_its_views_serves_rows_and_loses_only_what_was_made(tmp_path, monkeypatch):
-    file = tmp_path / "w.duckdb"
-    with duckdb.connect(str(file)) as db:
-        db.execute("CREATE SCHEMA shop; CREATE TABLE shop.own AS SELECT 7 AS x")
-    world = WarehouseWorld(tmp_path, monkeypatch, duck={"engine": "duckdb", "database": str(file)})
-    assert frazil("apply") == frazil("apply") == 0
-    assert rows(file, "orders") == [(1, "v1")]
-    world.commit("orders", 2)
-    assert rows(file, "orders") == [(1, "v1")], "a view is bound to its metadata file"
-    assert frazil("undo") == 0
-    assert rows(file, "own") == [(7,)]
-    with duckdb.connect(str(file)) as db:
-        assert db.execute("SELECT view_name FROM duckdb_views() WHERE schema_name = 'shop'").fetchall() == []
-
-
-def served_rows(world: WarehouseWorld) -> list[tuple]:
-    found = world.catalog.load_table("ops.served").scan().to_arrow().to_pylist()
-    return [
-        (r["warehouse"], r["name"], r["status"], r["newest_id"] == r["snapshot_id"])
-        for r in sorted(found, key=lambda r: r["seen_at"])
-    ]
-
-
 @pytest.mark.parametrize("folder", ["Order Details", "o'brien", "a (1), b"])
 def test_a_folder_with_a_blank_or_a_quote_is_not_late(tmp_path, monkeypatch, folder):
     world = WarehouseWorld(tmp_path, monkeypatch, duck={"engine": "duckdb", "database": str(tmp_path / "w.duckdb")})
@@ -280,41 +246,6 @@ def test_a_damaged_record_is_named_with_a_remedy(world, capsys):
     capsys.readouterr()
     assert (frazil("apply"), frazil("undo")) == (1, 1)
     assert capsys.readouterr().err.count(f"{record} is damaged\n  cure: restore it; or remove it") == 2
-
-
-def test_duckdb_is_late_until_it_is_refreshed_and_then_serves_the_same_rows(tmp_path, monkeypatch, capsys):
-    file = tmp_path / "w.duckdb"
-    world = WarehouseWorld(tmp_path, monkeypatch, duck={"engine": "duckdb", "database": str(file)})
-    frazil("apply")
-    assert frazil("check") == 0
-    world.commit("orders", 2, 3)
-    assert frazil("check") == 6
-    assert "duck: public.orders: late: it serves an older state" in capsys.readouterr().out
-    assert rows(file, "orders") == [(1, "v1")]
-    assert frazil("refresh", "--table", "public.orders") == 0
-    assert rows(file, "orders") == [(1, "v1"), (2, "v2"), (3, "v3")]
-    assert frazil("check") == 0
-    assert served_rows(world)[-5:] == [
-        ("duck", "lake.shop.items", "served", True), ("duck", "lake.shop.orders", "late", False), ("duck", "lake.shop.orders", "served", True),
-        ("duck", "lake.shop.items", "served", True), ("duck", "lake.shop.orders", "served", True),
-    ]  # fmt: skip
-
-
-def test_a_new_column_and_a_table_that_was_made_again_reach_duckdb(tmp_path, monkeypatch):
-    file = tmp_path / "w.duckdb"
-    world = WarehouseWorld(tmp_path, monkeypatch, duck={"engine": "duckdb", "database": str(file)})
-    frazil("apply")
-    with world.catalog.load_table("shop.orders").update_schema() as change:
-        from pyiceberg.types import LongType
-
-        change.add_column("n", LongType())
-    assert frazil("refresh") == 0
-    assert rows(file, "orders") == [(1, "v1", None)]
-    world.catalog.drop_table("shop.orders")
-    world.catalog.create_table("shop.orders", pa.schema([("k", pa.int64()), ("v", pa.string()), ("w", pa.string())]))
-    world.catalog.load_table("shop.orders").append(pa.table({"k": [9], "v": ["x"], "w": ["y"]}))
-    assert frazil("refresh") == 0
-    assert rows(file, "orders") == [(9, "x", "y")]
 
 
 def test_down_says_that_it_leaves_what_warehouses_have(world, capsys):
@@ -364,16 +295,6 @@ def test_check_reports_a_table_that_is_late_by_more_commits_than_allowed_and_a_r
     assert found_late() == []
 
 
-def test_check_reports_a_table_that_is_late_for_longer_than_allowed_from_the_first_commit_that_is_not_served(
-    late, monkeypatch
-):
-    late.commit("orders", 2)
-    now = time.time
-    monkeypatch.setattr("frazil_old.flows.warehouse_refresh.time.time", lambda: now() + 4000)
-    (line,) = found_late()
-    assert "public.orders: warehouse duck is late by 1 commit and 66." in line
-
-
 def test_a_look_that_failed_does_not_make_a_warehouse_later_than_it_is(late):
     late.commit("orders", 2)
     settings = resolve("operate", {"env": "wh"}).settings
@@ -407,21 +328,6 @@ def test_check_knows_what_a_late_look_said_of_the_metadata_file(late):
     assert found_late() == []
     late.commit("orders", 3)
     assert "last seen: late: it serves an older state" in found_late()[0]
-
-
-def test_check_reports_a_warehouse_that_was_never_looked_at_and_one_that_stopped(world, server, monkeypatch):
-    text = world.file.read_text()
-    world.file.write_text(text.replace("engine: snowflake", "engine: snowflake\n    refresh: auto\n    max_late_s: 60"))
-    assert found_late() == []
-    now = time.time
-    with monkeypatch.context() as later:
-        later.setattr("frazil_old.flows.warehouse_refresh.time.time", lambda: now() + 100)
-        assert [line.split("; ")[-1].split(": frazil")[0] for line in found_late()] == [
-            "last seen: it was never looked at"
-        ] * 2
-    server.answers = [("AUTO_REFRESH", [('{"executionState":"STALLED","invalidExecutionStateReason":"no file"}',)])]
-    assert frazil("check") == 6
-    assert ["refreshes no more: STALLED: no file" in line for line in found_late()] == [True, True]
 
 
 def test_a_warehouse_that_shows_nothing_is_not_reported(tmp_path, monkeypatch):

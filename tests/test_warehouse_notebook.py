@@ -14,7 +14,7 @@ from frazil_old.config.settings import resolve
 from frazil_old.config.warehouses import declared
 from frazil_old.flows import warehouses
 from frazil_old.flows.workbook import Workbook
-from frazil_old.report import notebook_output, warehouse_charts
+from frazil_old.report import notebook_output
 from frazil_old.report.notebook_output import Statements, read_record
 from frazil_old.warehouses.family import LakeTable
 from frazil_old.warehouses.refresher import Refresher, State
@@ -27,11 +27,6 @@ SNOW = {"engine": "snowflake", **ENTRIES}
 
 def book_of(**cell) -> Workbook:
     return Workbook(resolve("warehouses", {"env": "wh", **cell}).settings, lambda text: None)
-
-
-def of(rows: list[dict], table: str) -> dict:
-    (row,) = [r for r in rows if r.get("table") == table]
-    return row
 
 
 @pytest.mark.notebooks
@@ -63,27 +58,6 @@ def test_a_dry_run_makes_nothing_and_connects_only_to_look(tmp_path, monkeypatch
     assert {r["status"] for r in warehouses.set_up(book, True)} == {"made earlier"}
     assert not [s for s in SERVERS["fake"].sent if s.endswith("REFRESH")]
     del SERVERS["fake"]
-
-
-def test_a_table_is_late_by_the_commits_and_seconds_that_the_warehouse_does_not_show(tmp_path, monkeypatch):
-    world = WarehouseWorld(tmp_path, monkeypatch, duck=DUCK)
-    book = book_of()
-    warehouses.set_up(book, False)
-    world.commit("orders", 2)
-    world.commit("orders", 3)
-    time.sleep(0.3)
-    before, after = warehouses.looks(book, False), warehouses.looks(book, True)
-    late, served = of(before, "public.orders"), of(after, "public.orders")
-    assert (late["status"], late["commits_late"], late["late_s"] >= 0.3) == ("late", 2, True)
-    assert late["serves"] != late["newest"]
-    assert (served["status"], served["commits_late"], served["late_s"]) == ("served", 0, 0.0)
-    assert served["serves"] == served["newest"]
-    looks = [r for r in warehouses.history(book) if r["table"] == "public.orders"]
-    assert [r["served"] for r in looks] == [False, True]
-    warehouses.looks(book, False)
-    assert len([r for r in warehouses.history(book) if r["served"]]) == 2, "a state counts once, from its first look on"
-    assert "duck was seen to serve 2 states" in warehouse_charts.caption(warehouses.history(book))
-    assert warehouse_charts.lateness(warehouses.history(book)) is not None
 
 
 def test_a_warehouse_in_trouble_is_a_row_and_the_others_are_done(tmp_path, monkeypatch):

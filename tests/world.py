@@ -20,14 +20,14 @@ import table_reader
 from dms_writer import Folder, Messages, columns_of
 
 HERE = Path(__file__).parent
-HOUSES = {"present": "present_library"}
+HOUSES = {"old": "old_house"}
 """The module that adapts each library, by the library's name."""
 CHANGED = HERE / "changed.md"
 
 
 def house_name() -> str:
     """Return the name of the library that this process tests."""
-    return os.environ.get("FRAZIL_HOUSE", "present")
+    return os.environ.get("FRAZIL_HOUSE", "old")
 
 
 def house():
@@ -214,7 +214,7 @@ class World:
     def changed(self, what: str, old, new):
         """Return what this library does where the two differ on purpose; `what` is a name in changed.md."""
         assert f"| `{what}` |" in CHANGED.read_text(), f"{CHANGED.name} does not list {what}"
-        return old if house_name() == "present" else new
+        return old if house_name() == "old" else new
 
     # --- what lies in the lake, without the library
 

@@ -16,7 +16,10 @@ from pyspark.sql import SparkSession
 import table_reader
 from frazil_old.cli import check as check_command
 from frazil_old.cli.commands import main as run_command
+from frazil_old.config import jars
 from frazil_old.config.settings import NOTEBOOKS, SECTIONS, Settings, resolve
+from frazil_old.config.source_database import ENGINES
+from frazil_old.config.spark_session import get_spark
 from frazil_old.errors import FrazilError
 from frazil_old.exit_codes import outcome
 from frazil_old.flows import adopt, cdc, full_load, lag, ledger, maintenance, plan, quarantine_replay, setup, warehouses
@@ -128,6 +131,16 @@ def _join_session() -> None:
     known = SparkSession._instantiatedSession
     if known is not None and SparkSession.getActiveSession() is None:
         SparkSession._get_j_spark_session_class(known._jvm).setActiveSession(known._jsparkSession)
+
+
+def start_spark(folder: Path, catalog_options: dict, options: dict):
+    """Start the session of all tests, with the jars of AWS and of every source database; `FRAZIL_ICEBERG` chooses the release of Iceberg."""
+    if version := os.environ.get("FRAZIL_ICEBERG"):
+        jars.ICEBERG["4.1"] = [f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{version}"]
+    drivers = ",".join(driver for *_, driver in ENGINES.values())
+    packages = ",".join([drivers, *jars.AWS_BUNDLE["4.1"], *jars.WITH_BUNDLE["4.1"]])
+    conf = {**options, "spark.jars.packages": packages}
+    return get_spark(Settings(root=str(folder), catalog_options=catalog_options, spark_options=conf))
 
 
 def session(world: World):
