@@ -1,20 +1,47 @@
-# Everything goes through one virtual environment, made from the package's own pins.
+# Each environment is made by uv from a lock below lib/locks, which has a hash of every package.
 PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
+UV     := $(BIN)/uv
+PYTEST := $(BIN)/python -m pytest
+BOTH   := -n 2 --dist loadgroup --no-loadscope-reorder
+NEW    := $(shell sed -n 's|^test|tests/test|p' tests/passes_on_new.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo lab test test-slow aws-env test-airflow test-engines test-ddl test-quick bench torture planted spark35-env screens lint format clean
+.PHONY: help env demo lab test test-slow test-aws test-env aws-env test-airflow test-engines test-ddl test-quick bench torture planted screens lint format lock clean
 
 help: ## Show the commands
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-env: $(VENV)/.ready ## Build the virtual environment (Python 3.11; Java 17 must be there)
-$(VENV)/.ready: lib/pyproject.toml
+$(UV):
 	@java -version 2>&1 | grep -qE 'version "(17|21)' || { echo "Java 17 is needed: install it (Debian: openjdk-17-jre-headless) or use environment.yml"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --editable "lib[spark,workbook,demo,kafka,test]"
+	$(BIN)/pip install --quiet uv==0.13.9
+
+env: $(VENV)/.ready ## Build the virtual environment (Python 3.11; Java 17 must be there)
+$(VENV)/.ready: lib/locks/demo.txt lib/pyproject.toml | $(UV)
+	$(UV) pip install --quiet --python $(BIN)/python -r lib/locks/demo.txt
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable lib
 	@touch $@
+
+test-env: $(VENV)/.test
+$(VENV)/.test: lib/locks/test.txt $(VENV)/.ready
+	$(UV) pip install --quiet --python $(BIN)/python -r lib/locks/test.txt
+	@touch $@
+
+aws-env: .venv-aws/.ready
+.venv-aws/.ready: lib/locks/aws.txt | $(UV)
+	$(UV) venv --quiet --python $(BIN)/python .venv-aws
+	$(UV) pip install --quiet --python .venv-aws/bin/python -r lib/locks/aws.txt
+	@touch $@
+
+lock: $(UV) ## Write the locks anew from lib/pyproject.toml
+	$(call compiled,demo,--extra spark --extra workbook --extra demo --extra kafka pyproject.toml)
+	$(call compiled,test,--extra spark --extra workbook --extra demo --extra kafka --extra test -c locks/demo.txt pyproject.toml)
+	$(call compiled,bench,--extra bench -c locks/demo.txt pyproject.toml)
+	$(call compiled,engines,--extra trino -c locks/demo.txt pyproject.toml)
+	$(call compiled,aws,--group aws)
+compiled = cd lib && $(abspath $(UV)) pip compile --quiet --python-version 3.11 --generate-hashes --no-header $(2) -o locks/$(1).txt
 
 demo: env ## Run the whole workbook on an embedded database; prove that source and lake are equal
 	@$(BIN)/python -m frazil_demo.run
@@ -22,67 +49,60 @@ demo: env ## Run the whole workbook on an embedded database; prove that source a
 lab: env ## Open copies of the notebooks in JupyterLab
 	$(BIN)/frazil lab
 
-test: env lint spark35-env aws-env $(VENV)/classes.jsa ## Run all tests but the slow ones, two files at a time, on both Spark lines
-	$(BIN)/python -m pytest tests -m "not slow and not torture" -n 2 --dist loadfile --no-loadscope-reorder
-	.venv35/bin/python -m pytest tests/test_end_to_end.py tests/test_small_file_merge.py tests/test_few_messages.py tests/test_large_batches.py tests/test_row_delta_by_scan.py tests/test_row_lineage.py -m "not slow" -n 2 --dist loadfile
+test: test-env lint $(VENV)/classes.jsa ## Run all tests but the slow ones and those of AWS: two files at a time, each library in processes of its own
+	$(PYTEST) tests -m "not slow and not torture and not aws" $(BOTH)
+	FRAZIL_HOUSE=new $(PYTEST) tests/unit $(NEW) -m "not slow and not torture" $(BOTH)
+	FRAZIL_ICEBERG=1.11.0 $(PYTEST) tests/test_history.py tests/test_cases.py tests/test_guarantees.py -m acceptance -k "release or v3-1 or v2-3 or order or schema" $(BOTH)
 
-test-slow: env $(VENV)/classes.jsa ## Run the tests that take more than half a minute each: together an hour
-	$(BIN)/python -m pytest tests -m slow -n 2 --dist loadfile --no-loadscope-reorder
+test-slow: test-env $(VENV)/classes.jsa ## Run the tests that take more than half a minute each
+	$(PYTEST) tests -m "slow and not aws" $(BOTH)
+
+test-aws: test-env aws-env $(VENV)/classes.jsa ## Run the tests of the deployment on AWS: emulators and linters
+	$(PYTEST) tests -m "aws and not slow" $(BOTH)
 
 # Without the archive the tests run all the same, more slowly.
-$(VENV)/classes.jsa: $(VENV)/.ready
+$(VENV)/classes.jsa: $(VENV)/.test
 	-$(BIN)/python tests/archive_classes.py $@
 
-spark35-env: .venv35/.ready ## Build the environment of the second Spark line (3.5)
-.venv35/.ready: lib/pyproject.toml
-	$(PYTHON) -m venv .venv35
-	.venv35/bin/pip install --quiet --editable "lib[workbook,demo,kafka,test]" pyspark==3.5.9
-	@touch $@
-
-aws-env: .venv-aws/.ready ## Build the environment of the AWS emulator and its linters, which need another botocore
-.venv-aws/.ready: Makefile
-	$(PYTHON) -m venv .venv-aws
-	.venv-aws/bin/pip install --quiet ministack==1.5.33 cfn-lint==1.58.0 statelint==3.1.0
-	@touch $@
-
-test-airflow: env ## Run the Airflow DAG of the schedules page in a real Airflow, in an environment of its own
-	$(PYTHON) -m venv .venv-airflow && .venv-airflow/bin/pip install --quiet apache-airflow==3.1.3
+test-airflow: test-env ## Run the Airflow DAG of the schedules page in a real Airflow, in an environment of its own
+	$(UV) venv --quiet --python $(BIN)/python .venv-airflow
+	$(UV) pip install --quiet --python .venv-airflow/bin/python apache-airflow==3.1.3
 	FRAZIL_AIRFLOW=$(CURDIR)/.venv-airflow/bin/python $(BIN)/python -m pytest tests/test_troubles.py -k airflow
 
-test-engines: env aws-env .trino/classpath ## Read tables with Trino over Glue and REST (Maven and a JDK 25 must be there: TRINO_JAVA_HOME)
-	$(BIN)/pip install --quiet --editable "lib[trino]"
-	$(BIN)/python -m pytest tests/test_engines.py -rs
+test-engines: test-env aws-env .trino/classpath ## Read tables with Trino over Glue and REST (Maven and a JDK 25 must be there: TRINO_JAVA_HOME)
+	$(UV) pip install --quiet --python $(BIN)/python -r lib/locks/engines.txt
+	$(PYTEST) tests/test_engines.py -rs
 
 .trino/classpath: tests/trino/pom.xml
 	mvn --batch-mode --quiet --file $< dependency:build-classpath -Dmdep.outputFile=$(CURDIR)/$@
 
-test-ddl: env ## Try every schema change in every form of files (lib/docs/schema-changes.md)
+test-ddl: test-env ## Try every schema change in every form of files (lib/docs/schema-changes.md)
 	FRAZIL_DDL=1 $(BIN)/python -m pytest tests/test_schema_changes.py
 
-test-quick: env ## Run the tests that need no Spark
-	$(BIN)/python -m pytest tests -m "not spark and not notebooks and not slow and not torture" -n 2 --dist loadfile --no-loadscope-reorder
+test-quick: test-env ## Run the tests that need no JVM
+	$(PYTEST) tests -m "not spark and not notebooks and not slow and not torture and not aws" $(BOTH)
+	FRAZIL_HOUSE=new $(PYTEST) tests/unit $(NEW) -m "not spark and not slow and not torture" $(BOTH)
 
-bench: env ## Measure: BENCH="parse list" for some groups, QUICK=1 for small ones; figures go to runs/bench/results.json
-	@$(BIN)/pip install --quiet --editable "lib[bench]"
+bench: test-env ## Measure: BENCH="parse list" for some groups, QUICK=1 for small ones; figures go to runs/bench/results.json
+	@$(UV) pip install --quiet --python $(BIN)/python -r lib/locks/bench.txt
 	@$(BIN)/python tests/bench $(BENCH) $(if $(QUICK),--quick)
 
-torture: env ## Try to break it: long histories, a fault at every request, damaged files; TORTURE=files (or another suite), COUNT and SEED to choose
-	@$(if $(TORTURE),true,COUNT=$(COUNT) $(BIN)/python -m pytest tests -m torture -n 2 --dist loadfile)
-	@$(BIN)/python tests/torture $(TORTURE) $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED))
+torture: test-env ## Try to break it: long histories, a fault at every request; COUNT chooses how many histories
+	@COUNT=$(COUNT) $(PYTEST) tests -m torture $(BOTH)
 
-planted: env ## Plant a fault of each kind in a copy of the library, and see which tests go red: PLANTED="rollback" for some
+planted: test-env ## Plant a fault of each kind in a copy of the library, and see which tests go red: PLANTED="rollback" for some
 	@$(BIN)/python tests/planted.py $(PLANTED)
 
-screens: env ## Take pictures of report, notebooks, runs and JupyterLab after a demo (Chromium must be there), to look at
+screens: test-env ## Take pictures of report, notebooks, runs and JupyterLab after a demo (Chromium must be there), to look at
 	@$(BIN)/python tests/screens.py
 
-lint: env ## Check style and format of code and notebooks
+lint: test-env ## Check style and format of code and notebooks
 	$(BIN)/ruff check --config lib/pyproject.toml lib tests notebooks
 	$(BIN)/ruff format --check --config lib/pyproject.toml lib tests
 
-format: env ## Put code and imports in order
+format: test-env ## Put code and imports in order
 	$(BIN)/ruff check --fix --config lib/pyproject.toml lib tests
 	$(BIN)/ruff format --config lib/pyproject.toml lib tests
 
 clean: ## Remove the environments and all runs
-	rm -rf $(VENV) .venv35 .venv-aws .venv-airflow .trino runs
+	rm -rf $(VENV) .venv-aws .venv-airflow .trino runs

@@ -24,6 +24,8 @@ from frazil_old.cli import aws_archives, bundle, main
 from frazil_old.config.environment_file import find_params
 from frazil_old.config.settings import resolve
 
+pytestmark = pytest.mark.aws
+
 ROOT = Path(__file__).parent.parent
 BUCKETS = ("dms-bucket", "lake-bucket", "work-bucket")
 SETTINGS = {

@@ -11,6 +11,8 @@ from frazil_old.config.settings import NOTEBOOKS, resolve
 from frazil_old.flows.workbook import Workbook
 from stream_world import KinesisWorld
 
+pytestmark = pytest.mark.aws
+
 PARAMS = Path(__file__).parent.parent / "params"
 EXAMPLES = sorted(file.stem for file in PARAMS.glob("aws-*.yml"))
 

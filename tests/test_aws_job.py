@@ -21,6 +21,8 @@ from frazil_old.config.spark_session import EXTENSIONS
 from helpers import World
 from lake_reader import lake_rows
 
+pytestmark = pytest.mark.aws
+
 LIB = Path(jars.__file__).parent.parent.parent
 RUNS = "s3://work-bucket/frazil/w/runs"
 

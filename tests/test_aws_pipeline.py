@@ -22,6 +22,8 @@ from frazil_old.config.settings import AwsSettings
 from frazil_old.config.spark_session import EXTENSIONS
 from helpers import I, U
 
+pytestmark = pytest.mark.aws
+
 
 @pytest.fixture(scope="module")
 def url():

@@ -17,6 +17,8 @@ from frazil_old.aws import stack_template
 from frazil_old.aws.deployment_parameters import Deployment, Place
 from frazil_old.config.settings import AwsSettings
 
+pytestmark = pytest.mark.aws
+
 APPLICATION, CLUSTER = "00fabc0123456789", "j-ABC"
 NEEDED = {
     "emr-serverless:startJobRun.sync": [

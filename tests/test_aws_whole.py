@@ -31,7 +31,7 @@ LIB = Path(jars.__file__).parent.parent.parent
 RUNS = "s3://work-bucket/frazil/w/runs"
 VISIBILITY_S = 4
 SECRETS = {"FRAZIL_SOURCE_PASSWORD": "pl4nted-of-the-source", "option": "pl4nted-of-s3a", "webhook": "pl4nted-in-a-url", "catalog": "pl4nted-of-the-catalog"}  # fmt: skip
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.aws, pytest.mark.spark, pytest.mark.slow]
 
 
 class Pipeline:

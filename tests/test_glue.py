@@ -21,6 +21,8 @@ from frazil_old.flows.workbook import Workbook
 from frazil_old.lake import pyiceberg_catalog
 from helpers import U, World
 
+pytestmark = pytest.mark.aws
+
 LIB = Path(jars.__file__).parent.parent.parent
 EXAMPLE = yaml.safe_load((LIB.parent / "params/aws-glue.yml").read_text())["common"]["catalog_options"]
 GLUE = {**EXAMPLE, "warehouse": "s3://lake/tables"}
@@ -76,20 +78,13 @@ print(book.spark.read.text(settings.source.replace("s3://", "s3a://") + "/public
 book.spark.range(3).write.parquet("s3a://BUCKET/by_hadoop")
 print(book.spark.read.parquet("s3a://BUCKET/by_hadoop").count())
 """
-OTHER_LINE = LIB.parent / ".venv35/bin/python"
 TYPES = {"glue": {}, "signed": {"type": "jdbc", "uri": "jdbc:sqlite:catalog.db", "rest.sigv4-enabled": "true"}}
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize(
-    "python", [sys.executable, pytest.param(OTHER_LINE, marks=pytest.mark.slow)], ids=["4.1", "3.5"]
-)
-def test_a_source_on_s3_goes_with_a_catalog_that_needs_aws_clients(aws, tmp_path, monkeypatch, python, kind):
-    if not Path(python).exists():
-        pytest.skip(f"no {python}: make spark35-env")
-    s3 = aws_emulator.client("s3", aws)
-    place = f"{kind}-{Path(python).parent.parent.name.strip('.')}"
+def test_a_source_on_s3_goes_with_a_catalog_that_needs_aws_clients(aws, tmp_path, monkeypatch, kind):
+    s3, place = aws_emulator.client("s3", aws), f"{kind}-both"
     for bucket in (f"lake-{place}", f"dms-{place}"):
         s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": aws_emulator.REGION})
     options = {**GLUE, "warehouse": f"s3://lake-{place}/tables", "s3.endpoint": aws, "s3.path-style-access": "true", "glue.endpoint": aws}  # fmt: skip
@@ -106,7 +101,7 @@ def test_a_source_on_s3_goes_with_a_catalog_that_needs_aws_clients(aws, tmp_path
     environment = {**os.environ, "PYTHONPATH": str(LIB), "FRAZIL_MASTER": "local[1]", "SPARK_LOCAL_IP": "127.0.0.1"}
     work = WORK.replace("lake.app.t", f"lake.{place.replace('-', '_')}.t") + BOTH.replace("BUCKET", f"lake-{place}")
     done = subprocess.run(
-        [python, "-c", work], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280
+        [sys.executable, "-c", work], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     assert "Row(id=1, v='new')" in done.stdout and done.stdout.split()[-2:] == ["3", "3"]
@@ -122,19 +117,3 @@ def test_tables_of_s3_tables_are_read_without_spark(aws, monkeypatch):
     assert pyiceberg_catalog.open_catalog(Settings(catalog_options=impl)).list_namespaces() == [("app",)]
     with pytest.raises(FrazilError, match="'s3://tables' is not the ARN of a table bucket"):
         pyiceberg_catalog.open_catalog(Settings(catalog_options={**impl, "warehouse": "s3://tables"}))
-
-
-@pytest.mark.parametrize("line", jars.ICEBERG)
-def test_a_session_with_glue_gets_its_jars_and_no_file_system_of_hadoop(line, monkeypatch):
-    monkeypatch.delenv("FRAZIL_SOURCE_URL", raising=False)
-    settings = Settings(catalog_options=GLUE)
-    given = jars.packages(line, settings)
-    assert [p for p in given if "iceberg-aws-bundle" in p] and not [p for p in given if "hadoop-aws" in p]
-    rest = {"type": "rest", "uri": "https://catalog.example.com", "warehouse": "analytics"}
-    assert set(jars.AWS_BUNDLE[line]) <= set(jars.packages(line, Settings(catalog_options=rest))), "it may be on S3"
-    rest["io-impl"] = "org.apache.iceberg.hadoop.HadoopFileIO"
-    assert not set(jars.AWS_BUNDLE[line]) & set(jars.packages(line, Settings(catalog_options=rest)))
-    assert jars.needs_s3(Settings(catalog_options={**GLUE, "io-impl": ""})), (
-        "Hadoop's file system is then the catalog's"
-    )
-    assert jars.needs_s3(Settings(source="s3://dms/folder", catalog_options=GLUE))

@@ -21,6 +21,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "lib"))
 
+
 from frazil_old.config import settings  # noqa: E402
 from frazil_old.config.query_engines import ENGINES  # noqa: E402
 from frazil_old.config.spec import load_specs  # noqa: E402
@@ -29,7 +30,6 @@ from frazil_old.config.validation import Entries, flow  # noqa: E402
 from frazil_old.config.warehouse_model import WarehouseEntries  # noqa: E402
 from frazil_old.flows.source_catalog import DMS_TYPES  # noqa: E402
 from frazil_old.report.notebook_output import Grid  # noqa: E402
-from test_plain_prose import PLAIN  # noqa: E402
 
 FILE, PARAMS, LIB, RUN = ROOT / "README.md", ROOT / "params/README.md", ROOT / "lib/README.md", ROOT / "runs/demo"
 PARAMETERS, DEMO, OF_TABLE, OF_COLUMN, OF_WAREHOUSE, OF_ENGINES = (
@@ -229,12 +229,6 @@ def test_both_readmes_are_short(file, most):
 @pytest.mark.parametrize("file", PROSE.values(), ids=PROSE)
 def test_no_sentence_is_long(file):
     assert [s for s in sentences(read(file)) if len(s.split()) > 30] == []
-
-
-@pytest.mark.parametrize("file", PROSE.values(), ids=PROSE)
-def test_words_are_plain(file):
-    words = re.compile(rf"\b({'|'.join(PLAIN)})\b", re.I)
-    assert [(m[0], PLAIN[m[0].lower()], s) for s in sentences(read(file)) for m in words.finditer(s)] == []
 
 
 def test_the_documentation_lists_every_page():

@@ -13,6 +13,8 @@ from frazil_old.config.settings import resolve
 from frazil_old.lake import pyiceberg_catalog
 from warehouse_world import ENTRIES, WarehouseWorld
 
+pytestmark = pytest.mark.aws
+
 
 @pytest.fixture
 def glue(tmp_path, monkeypatch):
