@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from test_bundle import bundled
 
 from cluster import Cluster
 from helpers import D, I, U, World, read_csv
 from lake_reader import duckdb_rows, lake_rows
-from test_bundle import bundled
 
 pytestmark = pytest.mark.spark
 HERE = Path(__file__).parent

@@ -167,6 +167,17 @@ def test_many_small_files_and_one_large_batch_of_the_same_changes_end_equal(open
     assert large == wanted == small
 
 
+# --- the release of Iceberg
+
+
+def test_the_release_of_iceberg_is_the_one_that_was_asked_for(open_world):
+    w = open_world().table("t")
+    w.source.load("t", (1, "a"))
+    w.loaded()
+    written = w.history("t")[0].summary.additional_properties["iceberg-version"]
+    assert os.environ.get("FRAZIL_ICEBERG", "1.12.0") in written
+
+
 # --- cost
 
 

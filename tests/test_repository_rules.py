@@ -33,6 +33,20 @@ def test_the_environment_pins_what_the_package_pins():
     assert all("==" in p for p in [*package, *chain(*project["optional-dependencies"].values())])
 
 
+LOCKS = {"demo": ("spark", "workbook", "demo", "kafka"), "test": ("test",), "bench": ("bench",), "engines": ("trino",)}
+"""The extras whose packages a lock holds."""
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_holds_what_the_package_pins_with_hashes_and_names_no_host(lock):
+    text = (ROOT / f"lib/locks/{lock}.txt").read_text()
+    project = tomllib.loads((ROOT / "lib/pyproject.toml").read_text())["project"]
+    pinned = [pin for n in LOCKS[lock] for pin in project["optional-dependencies"][n]]
+    held = set(re.findall(r"^([\w.\[\]-]+==\S+)", re.sub(r"\[\w+\]", "", text), re.MULTILINE))
+    assert {re.sub(r"\[\w+\]", "", pin).lower() for pin in pinned} <= held
+    assert text.count("--hash=sha256:") >= len(held) and "://" not in text
+
+
 def test_git_ignores_none_of_our_folders():
     kept = [
         "lib/frazil_old/lake/new.py",

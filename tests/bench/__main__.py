@@ -1,7 +1,8 @@
 """Run benchmark groups and keep their figures: `python tests/bench [group …] [--quick]` (`make bench BENCH="parse list"`).
 
-A group is a module beside this one with `run(quick)` that returns `{name, value, unit, conditions}` rows. Figures are written
-after each group into `runs/bench/results.json`, over those of the same name, so that a long series can be resumed.
+A group is a module beside this one with `run(quick)` that returns `{name, value, unit, conditions}` rows. A row of `lib/frazil`
+has `house: new`; the figure of `lib/frazil_old` in the same run has the suffix `_old`, or no suffix where only the old library has it.
+Figures are written after each group into `runs/bench/results.json`, over those of the same name, so that a long series can be resumed.
 """
 
 from __future__ import annotations
@@ -40,6 +41,20 @@ def keep(rows: list[dict]) -> None:
     RESULTS.write_text(json.dumps(sorted(named.values(), key=lambda r: r["name"]), indent=1) + "\n")
 
 
+def table(rows: list[dict]) -> list[str]:
+    """Return lines with the figures of both libraries side by side."""
+    figures: dict[str, dict] = {}
+    for r in rows:
+        house = r.get("house", "old")
+        figures.setdefault(r["name"].removesuffix("_old"), {})[house] = r
+    lines = [f"  {'figure':32} {'frazil':>14} {'frazil_old':>14} {'unit':10} conditions"]
+    for name, found in figures.items():
+        new, old = (f"{found[h]['value']:,}" if h in found else "" for h in ("new", "old"))
+        any_of = found.get("new") or found["old"]
+        lines.append(f"  {name:32} {new:>14} {old:>14} {any_of['unit']:10} {any_of['conditions']}")
+    return lines
+
+
 def main() -> int:
     """Run the groups named, all if none is, print each figure and keep it; 2 for a group that is not there."""
     parser = argparse.ArgumentParser(prog="bench", description=__doc__.splitlines()[0])
@@ -74,8 +89,7 @@ def _measured(group: str, quick: bool) -> bool:
     finally:
         stop_spark()
     keep(rows)
-    for r in rows:
-        print(f"  {r['name']:32} {r['value']:>14,} {r['unit']:10} {r['conditions']}", flush=True)
+    print("\n".join(table(rows)), flush=True)
     print(f"  {time.monotonic() - began:.0f} s", flush=True)
     return True
 
