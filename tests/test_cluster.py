@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from cluster import Cluster
 from helpers import D, I, U, World, read_csv
 from lake_reader import duckdb_rows, lake_rows

@@ -2,7 +2,6 @@
 
 import pytest
 import yaml
-
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_old import exit_codes
 from frazil_old.flows import reconcile

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-
 import reference
 from frazil_old import exit_codes
 from frazil_old.cli import main

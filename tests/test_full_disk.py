@@ -9,7 +9,6 @@ from pathlib import Path
 
 import nbformat
 import pytest
-
 import reference
 from frazil_old import exit_codes
 from frazil_old.cli import main

@@ -17,9 +17,8 @@ from pathlib import Path
 
 import nbformat
 import pytest
-import yaml
-
 import reference
+import yaml
 from helpers import I, U, World
 from lake_reader import lake_rows
 

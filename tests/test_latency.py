@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
-
 from frazil_old.config.settings import LatencySettings, OperateSettings
 from frazil_old.flows import lag, ledger
 from helpers import FILE2, U

@@ -10,14 +10,13 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
-
 from frazil_old import exit_codes
 from frazil_old.cli import check, main, run
 from frazil_old.report import metrics
 from frazil_old.report.notebook_output import finish
 from frazil_old.results import TableResult
 from monitored_world import Receiver, place_with_lake, set_operate, with_notebook
+from prometheus_client.parser import text_string_to_metric_families
 
 LIVE = {"lag_p50_s": 1.5, "lag_p99_s": 4.0, "commit_s": 0.3}
 MERGED = f"""

@@ -14,7 +14,6 @@ from types import SimpleNamespace
 
 import nbformat
 import pytest
-
 from frazil_old.errors import FrazilError, Message, counted
 from frazil_old.report import notebook_output, runs
 from frazil_old.report.notebook_output import Grid

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from frazil_old.report.notebook_output import read_record
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from helpers import D, I, U
 
 pytestmark = pytest.mark.spark

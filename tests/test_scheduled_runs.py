@@ -13,7 +13,6 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
-
 import reference
 from frazil_old import exit_codes
 from frazil_old.cli import main

@@ -12,9 +12,8 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
-import yaml
-
 import reference
+import yaml
 from frazil_old import exit_codes
 
 ROOT = Path(__file__).parent.parent

@@ -3,10 +3,9 @@
 import sqlite3
 
 import pytest
+from helpers import U
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from pyspark import SparkContext
-
-from helpers import U
 
 # --- how it ends
 

@@ -9,7 +9,6 @@ import sys
 
 import nbformat
 import pytest
-
 from frazil_old import __version__, exit_codes
 from frazil_old.cli import commands, main
 from frazil_old.cli.run import find_notebook

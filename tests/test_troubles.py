@@ -8,9 +8,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
-
 import frazil_old as frazil
+import pytest
 from frazil_old import exit_codes
 from frazil_old.errors import FrazilError
 

@@ -7,7 +7,6 @@ import time
 import pyarrow as pa
 import pytest
 import yaml
-
 from fake_driver import SERVERS, FakeServer
 from frazil_old.cli.commands import main
 from frazil_old.config.settings import resolve

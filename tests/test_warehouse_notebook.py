@@ -8,7 +8,6 @@ from pathlib import Path
 
 import papermill
 import pytest
-
 from fake_driver import SERVERS, FakeServer
 from frazil_old.config.settings import resolve
 from frazil_old.config.warehouses import declared

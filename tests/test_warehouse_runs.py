@@ -9,7 +9,6 @@ from pathlib import Path
 import duckdb
 import pytest
 import yaml
-
 from fake_driver import SERVERS, FakeServer
 from frazil_old.cli.commands import main
 from frazil_old.config.settings import MaintenanceSettings, SetupSettings
