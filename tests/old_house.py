@@ -330,7 +330,7 @@ CODES = [
     ("no-position", r"is no position|did you mean|no change file"),
     ("position-already", r"carries a position already"),
     ("spec-differs", r"and its spec differ"),
-    ("metadata-damaged", r"newest metadata that can be read|newest metadata"),
+    ("metadata-damaged", r"(metadata\.json|snap-\S+avro) cannot be read|newest metadata"),
     ("clock-wrong", r"clock of host"),
     ("no-lake", r"nothing says what the catalog|catalog_options"),
     ("mask-changed", r"masked in"),
