@@ -10,10 +10,8 @@ from dataclasses import fields
 from io import StringIO
 from pathlib import Path
 
-import yaml
-from pyspark.sql import SparkSession
-
 import table_reader
+import yaml
 from frazil_old.cli import check as check_command
 from frazil_old.cli.commands import main as run_command
 from frazil_old.config import jars
@@ -26,6 +24,7 @@ from frazil_old.flows import adopt, cdc, full_load, lag, ledger, maintenance, pl
 from frazil_old.flows.workbook import Workbook
 from frazil_old.lake import jvm, other_writers, rollback, table_pause
 from frazil_old.report.latency import Analysis
+from pyspark.sql import SparkSession
 from world import Result, World
 
 ENV = "w"
@@ -324,10 +323,24 @@ CODES = [
     ("too-many-bad-rows", r"more bad rows than"),
     ("unknown-column", r"unknown column"),
     ("column-gone", r"no column|is gone from|lack columns"),
-    ("other-writer", r"another writer changed"),
+    ("other-writer", r"another writer (changed|added)"),
+    ("key-twice", r"keys occur more than once|has several rows of one key"),
+    ("type-changed", r"no promotion"),
+    ("key-changed", r"rows are identified"),
+    ("no-position", r"is no position|did you mean|no change file"),
+    ("position-already", r"carries a position already"),
+    ("spec-differs", r"and its spec differ"),
+    ("metadata-damaged", r"(metadata\.json|snap-\S+avro) cannot be read|newest metadata"),
+    ("clock-wrong", r"clock of host"),
+    ("no-lake", r"nothing says what the catalog|catalog_options"),
+    ("mask-changed", r"masked in"),
+    ("partition-dropped", r"column of its partition field"),
+    ("no-layout", r"in the layout that was valid"),
+    ("column-unlisted", r"has a column .* does not list"),
+    ("column-type", r"none of its values can have the spec.s type"),
     ("position-moved", r"position (has )?moved|another run"),
     ("no-table", r"does not exist"),
-    ("foreign-table", r"was not created by Frazil"),
+    ("foreign-table", r"was not created by Frazil|carries no position"),
     ("setting-contradicted", r"contradict|proves|is set to|shows that"),
     ("file-unreadable", r"cannot be read|damaged|decompress"),
 ]

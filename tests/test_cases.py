@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from dms_streams import Topic
 from dms_writer import BEFORE_IMAGE, NO_RULES, D, I, U, file_name
 from world import Result, World, house
@@ -21,8 +20,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
 FOLDER = Path(__file__).parent / "cases"
 CHANGES = {"I": I, "U": U, "D": D}
 WORDS = {
-    "load", "changes", "files", "messages", "gone", "spec", "column", "by_others", "maintain", "new_process", "decide",
-    "rows", "result", "quarantine", "position", "columns_there",
+    "load", "changes", "files", "messages", "gone", "spec", "column", "cure", "by_others", "maintain", "new_process",
+    "decide", "rows", "result", "quarantine", "position", "columns_there",
 }  # fmt: skip
 """What a step may say."""
 OF_TABLE = {"columns", "key", "table", "declare", "only", "steps", "why"}
@@ -78,12 +77,26 @@ class Case:
             source.send(text.replace("{t}", t))
         for name in step.get("gone", []):
             source.path(t, name).unlink()
+        self.alter(step)
+
+    def alter(self, step: dict) -> None:
+        """Write to the spec what a step says, carry out the cure of the last error, and let another writer do its part."""
         if "spec" in step:
-            self.world.declare(t, **step["spec"])
+            self.world.declare(self.table, **step["spec"])
         for column, entries in step.get("column", {}).items():
-            self.world.column(t, column, **entries)
+            self.world.column(self.table, column, **entries)
+        if step.get("cure"):
+            self.world.cure(self.found[-1]["result"])
         for statement in step.get("by_others", []):
-            self.world.sql(statement, t)
+            self.world.sql(self.with_snapshots(statement), self.table)
+
+    def with_snapshots(self, statement: str) -> str:
+        """Return a statement with the ids of snapshots: `{s-1}` is the one that was made last, `{s-2}` the one before."""
+        numbers = re.findall(r"\{s(-?\d+)\}", statement)
+        made = sorted(self.world.metadata(self.table).snapshots, key=lambda s: s.sequence_number) if numbers else []
+        for number in numbers:
+            statement = statement.replace(f"{{s{number}}}", str(made[int(number)].snapshot_id))
+        return statement
 
     def look(self, number: int, results: dict[str, Result]) -> None:
         """Carry out a step's decision, and keep what the table then is."""
@@ -93,7 +106,8 @@ class Case:
         result = w.decide(t, **step["decide"]) if "decide" in step else results.get(t, Result(t, "not there"))
         seen = {"result": result}
         if "rows" in step:
-            seen["rows"] = w.rows(t) if w.exists(t) else "no such table"
+            own = len(w.specs[t]["columns"]) if not w.specs[t]["key"] else None  # without a key there are more columns
+            seen["rows"] = [r[:own] for r in w.rows(t)] if w.exists(t) else "no such table"
         if "quarantine" in step:
             seen["quarantine"] = w.quarantine(t)
         if "position" in step:

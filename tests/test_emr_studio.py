@@ -9,6 +9,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from helpers import U
+from py4j.java_gateway import GatewayParameters, JavaGateway
+from pyspark import SparkContext
 
 ROOT = Path(__file__).parent.parent
 
@@ -85,3 +88,16 @@ def test_no_cell_asks_for_what_only_ipython_has(file):
             tree = ast.parse("".join(cell["source"]))  # a magic, `!` or `await` is no Python here
             names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
             assert not names & {"display", "get_ipython", "__file__", "exit", "quit", "SystemExit", "_", "Out", "In"}
+
+
+@pytest.mark.spark
+def test_tables_are_worked_on_through_a_gateway_that_livy_made(world, monkeypatch):
+    """It has no process of its own and answers every name that it is asked for."""
+    ours = SparkContext._gateway
+    world.table("t").load("t", (1, "a"))
+    there = GatewayParameters(port=ours.gateway_parameters.port, auth_token=ours.gateway_parameters.auth_token, auto_convert=True)  # fmt: skip
+    livys = JavaGateway(gateway_parameters=there)
+    monkeypatch.setattr(SparkContext, "_gateway", livys)
+    world.loaded().changes("t", U(1, "b")).merged()
+    assert world.rows("t") == [(1, "b")]
+    livys.close()

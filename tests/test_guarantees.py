@@ -11,13 +11,13 @@ import random
 import shutil
 import threading
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import psutil
 import pytest
-
 from dms_writer import FILE1, FILE2, FILE3, D, I, U, file_name
 from fake_driver import SERVERS, FakeServer
 from rest_catalog import RestCatalog
@@ -286,6 +286,20 @@ def leaky_warehouse() -> dict:
     return {**SNOW, "connect": "importlib:import_module", "secret": "env:DRIVER_LOGIN"}
 
 
+class CommandLines(threading.Thread):
+    """Reads the command lines of all processes of this machine again and again."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.seen, self.ended = set(), threading.Event()
+
+    def run(self):
+        while not self.ended.wait(0.02):
+            for process in psutil.process_iter():
+                with suppress(psutil.Error):
+                    self.seen.add("\n".join(process.cmdline()))
+
+
 @pytest.fixture(scope="module")
 def commands(spark, catalog_options, tmp_path_factory):
     """A world with secrets in all places, and what commands came to: their exit codes, and all that they printed."""
@@ -297,8 +311,11 @@ def commands(spark, catalog_options, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         for name, value in VARIABLES.items():
             patch.setenv(name, value)
+        (lines := CommandLines()).start()
         found = run_commands(w)
+        lines.ended.set()
         found.append((0, str(w.warehouses(refresh=True))))
+        w.command_lines = lines.seen
     yield w, found
     house().forget()
 
@@ -333,6 +350,12 @@ def test_no_secret_is_in_what_runs_keep_and_print(commands):
     assert sum(name.endswith(".ipynb") for name in kept) >= 3 and any(name.endswith("run.json") for name in kept)
     assert "ModuleNotFoundError" in found[-1][1], "the warehouse's driver failed"
     assert [(name, of) for name, raw in kept.items() for of, secret in SECRETS.items() if secret.encode() in raw] == []
+
+
+def test_no_process_has_a_secret_among_its_arguments(commands):
+    w, _ = commands
+    assert [line for line in w.command_lines if "org.apache.spark.deploy.SparkSubmit" in line], "no session was started"
+    assert [(of, line[:99]) for line in w.command_lines for of, secret in SECRETS.items() if secret in line] == []
 
 
 class Refusing(BaseHTTPRequestHandler):

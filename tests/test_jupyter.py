@@ -17,11 +17,9 @@ from pathlib import Path
 
 import nbformat
 import pytest
-import yaml
-
 import reference
+import yaml
 from helpers import I, U, World
-from lake_reader import lake_rows
 
 pytestmark = pytest.mark.notebooks
 ROOT = Path(__file__).parent.parent
@@ -225,15 +223,6 @@ def test_an_error_of_the_user_is_two_lines_and_its_trace_is_in_the_log(light):
     assert "Traceback" in (place / "runs/demo/frazil.log").read_text()
 
 
-def test_a_misspelt_parameter_is_all_that_a_fresh_kernel_shows(server, light):
-    """No workbook has opened a log yet: Python's own way would be to print the trace."""
-    code = "import os\nos.environ['FRAZIL_PARAMS'] = {!r}\nfrom frazil_old.config.settings import resolve\nmax_batch_mbs = 5\nresolve('cdc_merge', globals())"
-    shown = Kernel(server, "fresh.ipynb").run(code.format(str(light[1] / "params")))
-    (told,) = errors(shown)
-    assert told == "ParameterError: unknown parameter 'max_batch_mbs'\n  cure: did you mean 'max_batch_mb'?"
-    assert not [o for o in shown if o["type"] == "stream"]
-
-
 # --- the cell of parameters, as JupyterLab runs it: with the cell's id and tags; other clients give the id alone
 
 RESOLVE = """r = resolve("cdc_merge", globals())
@@ -260,9 +249,7 @@ def test_a_parameter_that_was_corrected_or_deleted_no_longer_counts(resolving, t
     assert "did you mean 'max_batch_files'?" in shown('env = "demo"\nmax_batch_file = 3')
     assert shown('env = "demo"\nmax_batch_files = 3') == "demo auto 3 default"
     assert shown('env = "demo"\nlane = "rowdelta"\nmax_batch_files = int("4")') == "demo rowdelta 4 the notebook's cell"
-    assert shown('env = "demo"  # no lane any more') == "demo auto 500 default"
     assert shown("# nothing at all") == "demo auto 500 default"
-    assert shown('lane: str = "scan"') == "demo scan 500 the notebook's cell"
     kernel.run("print('the cell of parameters is gone')", cellId="04", deletedCells=[name])
     assert text(kernel.run(RESOLVE, cellId="03")).strip() == "demo auto 500 default"
 
@@ -292,46 +279,6 @@ def test_what_papermill_injects_wins_over_the_cell(light, tmp_path):
 
 
 # --- with Spark: one notebook ingests, another one looks
-
-
-BOTH = """
-import os
-os.environ["FRAZIL_PARAMS"] = {params!r}
-from frazil_old.config.settings import resolve
-from frazil_old.flows import cdc, full_load, setup
-from frazil_old.results import raise_if_failed
-from frazil_old.flows.workbook import Workbook
-
-def book(notebook):
-    return Workbook(resolve(notebook, globals()).settings)
-"""
-ALL = """raise_if_failed(setup.create_tables(book("setup")))
-raise_if_failed(full_load.run(book("full_load")))
-raise_if_failed(cdc.run(book("cdc_merge")))"""
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-def test_one_kernel_writes_to_the_lake_of_the_environment_that_its_cell_names(server, tmp_path):
-    params, lakes = tmp_path / "params", {}
-    params.mkdir()
-    for env in ("dev", "prod"):
-        place = tmp_path / env
-        lakes[env] = {"type": "jdbc", "uri": f"jdbc:sqlite:{place}/catalog.db", "warehouse": f"{place}/files"}
-        w = World(place, "app", lakes[env]).table("t").load("t", (1, env)).changes("t", U(1, f"{env} changed"))
-        told = {n: str(place / f"{n}.json") for n in ("endpoint", "mappings")} | {n: str(place / n) for n in ("source", "specs")}  # fmt: skip
-        w.book()  # writes the settings of the endpoint
-        options = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "1"}
-        common = {**told, "catalog_options": lakes[env], "query_engines": ["spark"], "spark_options": options}
-        (params / f"{env}.yml").write_text(yaml.safe_dump({"common": common}))
-    kernel = Kernel(server, "both.ipynb")
-    shown = [*kernel.run(BOTH.format(params=str(params)))]
-    for env in ("dev", "prod", "dev"):
-        shown += kernel.run(f'env = "{env}"', cellId="p", tags=["parameters"])
-        shown += kernel.run(ALL)
-    assert not errors(shown)
-    assert {env: lake_rows(lake, "app.t") for env, lake in lakes.items()} == {"dev": [(1, "dev changed")], "prod": [(1, "prod changed")]}  # fmt: skip
-    kernel.end()
 
 
 OPEN = """
@@ -463,42 +410,18 @@ CUT_OFF = {"KeyboardInterrupt", "Py4JNetworkError"}
 
 @pytest.mark.spark
 def test_an_interrupted_query_ends_in_spark_too_and_the_next_cell_works(world, ingest, tmp_path):
-    """A query of the library's and one of the user's own, in the notebook that looks and in the one that ingests."""
-    looking, ingesting, *_ = ingest
-    setup = "from frazil_old.config.settings import resolve\nfrom frazil_old.flows import explore\nfrom frazil_old.flows.workbook import Workbook\nbook = Workbook(resolve({!r}, {{}}).settings)\nbook.spark"
+    """A query of the library's and one of the user's own."""
+    looking, *_ = ingest
+    setup = "from frazil_old.config.settings import resolve\nfrom frazil_old.flows import explore\nfrom frazil_old.flows.workbook import Workbook\nbook = Workbook(resolve('explore', {}).settings)\nbook.spark"
     slow = "import frazil_old.flows.explore as looked\nread = looked.history.read\nlooked.history.read = lambda *given: read(*given).join(book.spark.range(10**13).selectExpr('id n').where('sqrt(n) < 0'))"
     before = world.rows("t"), world.head("t"), world.position("t")
-    for kernel, notebook in ((looking, "explore"), (ingesting, "cdc_merge")):
-        assert not errors(kernel.run(setup.format(notebook)))
-        shown = interrupted(kernel, tmp_path / f"own-{notebook}", f"book.spark.sql({ENDLESS!r}).collect()")
-        assert errors(shown) and {o["ename"] for o in shown if o["type"] == "error"} <= CUT_OFF
-        assert text(kernel.run(STILL)).splitlines()[-1] == f"still at work: [] rows: {min(5, len(before[0]))}"
+    assert not errors(looking.run(setup))
     looking.run(slow)
-    tidy = f"try:\n    book.spark.sql({ENDLESS!r}).collect()\nfinally:\n    raise ValueError('tidied up')"
-    assert errors(interrupted(looking, tmp_path / "tidied", tidy))
-    assert text(looking.run(STILL)).splitlines()[-1] == f"still at work: [] rows: {min(5, len(before[0]))}"
-    shown = interrupted(looking, tmp_path / "library", "explore.difference(book, 'public.t', 'oldest', 'newest')")
-    assert errors(shown) and {o["ename"] for o in shown if o["type"] == "error"} <= CUT_OFF, errors(shown)
-    assert text(looking.run(STILL)).splitlines()[-1] == f"still at work: [] rows: {min(5, len(before[0]))}"
+    queries = {"own": f"book.spark.sql({ENDLESS!r}).collect()", "library": "explore.difference(book, 'public.t', 'oldest', 'newest')"}  # fmt: skip
+    for name, query in queries.items():
+        shown = interrupted(looking, tmp_path / name, query)
+        assert errors(shown) and {o["ename"] for o in shown if o["type"] == "error"} <= CUT_OFF, errors(shown)
+        assert text(looking.run(STILL)).splitlines()[-1] == f"still at work: [] rows: {min(5, len(before[0]))}"
     looking.run("looked.history.read = read")
-    assert "Changed" in text(looking.run("explore.difference(book, 'public.t', 'oldest', 'newest')"))
+    assert "Changed" in text(looking.run(queries["library"]))
     assert (world.rows("t"), world.head("t"), world.position("t")) == before
-
-
-@pytest.mark.spark
-def test_a_batch_that_takes_too_long_is_given_up_by_the_second_interrupt_and_applied_by_the_next_run(world, ingest):
-    _, kernel, _, feed = ingest
-    world.changes("t", I(1000, "late"), name=second(feed.count + 1))
-    before = world.rows("t"), world.head("t"), world.position("t")
-    slow = f"apply = cdc.apply_batch\ncdc.apply_batch = lambda *given: (given[0].spark.sql({ENDLESS!r}).collect(), apply(*given))[1]"
-    assert not errors(kernel.run(slow))
-    cell = begun(kernel, "done = cdc.run(book)")
-    kernel.interrupt()
-    time.sleep(1)
-    kernel.interrupt()
-    (told,) = errors(kernel.shown(cell))
-    assert told.splitlines() == ["StoppedError: stopped: what was not committed is discarded", "  cure: run the notebook again: it continues from there"]  # fmt: skip
-    assert text(kernel.run(STILL)).splitlines()[-1] == f"still at work: [] rows: {min(5, len(before[0]))}"
-    assert (world.rows("t"), world.head("t"), world.position("t")) == before and world.branches("t") == []
-    assert not errors(kernel.run("cdc.apply_batch = apply\ndone = cdc.run(Workbook(book.settings))"))
-    assert world.rows("t") == sorted([*before[0], (1000, "late")], key=repr)

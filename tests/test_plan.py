@@ -1,121 +1,88 @@
-"""The plan before a run: what it says of each table, that it changes nothing, and what strictness stops."""
+"""The plan before a run: it says of each table what the next run does, and it changes nothing."""
 
-import json
+from __future__ import annotations
 
 import pytest
-import yaml
+from dms_streams import Topic
+from dms_writer import FILE1, FILE2, FILE3, LOAD, I, U
 
-from frazil_old import exit_codes
-from frazil_old.cli import main
-from frazil_old.config.settings import FullLoadSettings
-from frazil_old.flows.plan import DecisionNeededError, plan, require_no_decision
-from helpers import FILE1, FILE2, LOAD1, I, U
-from stream_world import KafkaWorld
-
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
 
 
-def planned(world, **settings):
-    rows = plan(world.book(FullLoadSettings, **settings))
-    return {r["table"].split(".")[1]: r for r in rows}
+@pytest.fixture(scope="module")
+def needy(spark, catalog_options, tmp_path_factory):
+    """A world of which most tables need a decision."""
+    from world import World, house
+
+    w = World(tmp_path_factory.mktemp("plan") / "w", "needy", catalog_options, {"AddColumnName": True})
+    for table in ("wide", "again", "late", "fine", "lines"):
+        w.table(table).source.load(table, (1, "a"))
+    w.loaded()
+    w.source.changes("late", U(1, "b"), name=FILE2)
+    w.source.changes("fine", U(1, "b"), name=FILE2)
+    w.merge(tables=["late"])
+    w.source.write("again", LOAD, "ts,id,v,seq,BI_id\n2024-01-01 09:59:00.000000,1,zzz,,\n")
+    w.source.write("wide", FILE1, "Op,ts,id,v,more,seq,BI_id\nI,2024-01-01 09:59:00.000000,2,b,c,,\n")
+    w.source.write("lines", FILE1, "I,2024-01-01 09:59:00.000000,2,b,,\n")
+    w.source.changes("late", U(1, "c"), name=FILE1)
+    w.table("new").source.load("new", (1, "a"))
+    w.source.changes("new", I(2, "b"))
+    w.table("keyless", key=()).source.load("keyless", (1, "a"))
+    yield w
+    house().forget()
 
 
-def test_a_plan_tells_what_a_run_would_do_and_changes_nothing(world):
-    world.table("t").load("t", (1, "a")).changes("t", I(2, "b"), name=FILE1)
-    new = planned(world)["t"]
-    assert (new["action"], new["load"], new["changes"]) == ("create, then load, then apply changes", 1, 1)
-    assert (new["key"], new["lane"], new["format"], new["deletes"]) == ("id", "merge", 3, "deletion vectors")
-    assert not world.spark.catalog.tableExists(world.name("t"))
-    assert planned(world, query_engines=["trino"])["t"]["deletes"] == "position deletes"
-    world.loaded()
-    head = world.head("t")
-    row = planned(world)["t"]
-    assert (row["action"], row["load"], row["changes"], row["decision"]) == ("apply changes", 0, 1, "")
-    assert world.head("t") == head
-    world.merged()
-    assert planned(world)["t"]["action"] == "nothing new"
+CODES = {"again": "load-changed", "late": "late-file", "wide": "unknown-column"}
 
 
-def test_strictness_names_every_table_that_needs_a_decision(new_world):
-    w = new_world(AddColumnName=True).table("keyless", key=()).table("wide").table("again").table("late").table("fine")
-    w.load("again", (1, "a")).load("late", (1, "a")).load("wide", (1, "a"))
-    w.setup(), w.full_load()
-    w.changes("late", U(1, "b"), name=FILE2).merge()
-    w.write("again", LOAD1, "ts,id,v,seq,BI_id\n2024-01-01 09:59:00.000000,1,zzz,,\n")
-    w.write("wide", FILE1, "Op,ts,id,v,more,seq,BI_id\nI,2024-01-01 09:59:00.000000,2,b,c,,\n")
-    w.changes("late", U(1, "c"), name=FILE1)
-    rows = planned(w)
-    said = {t: r["decision"] for t, r in rows.items() if r["decision"]}
-    assert set(said) == {"keyless", "wide", "again", "late"}
-    assert "has no key" in said["keyless"] and "unknown column 'more'" in said["wide"]
-    assert "on_changed_load" in said["again"] and "arrived late" in said["late"]
-    with pytest.raises(DecisionNeededError, match="4 of 5 tables need a decision"):
-        require_no_decision(list(rows.values()))
-    require_no_decision([rows["fine"]])
-    reload = plan(w.book(FullLoadSettings, tables=["public.again"]), on_changed_load="reload")[0]
-    assert (reload["action"], reload["decision"]) == ("reload", "")
+def test_a_plan_tells_what_a_run_would_do_and_changes_nothing(needy):
+    before = {t: needy.metadata_file(t) for t in needy.specs if needy.exists(t)}
+    rows = needy.plan()
+    assert {t for t, r in rows.items() if r["decision"]} == {*CODES, "lines", "keyless"}
+    assert {t: rows[t]["code"] for t in CODES} == CODES and LOAD not in rows["fine"]["decision"]
+    assert FILE1 in rows["lines"]["decision"] and "AddColumnName" in rows["lines"]["decision"]
+    assert [(rows[t]["load"], rows[t]["changes"]) for t in ("new", "fine")] == [(1, 1), (0, 1)]
+    assert {t: needy.metadata_file(t) for t in needy.specs if needy.exists(t)} == before and "new" not in before
 
 
-def test_a_plan_says_what_the_settings_make_impossible(world):
-    world.rules = {"rules": []}
-    world.table("t").load("t", (1, "a"))
-    assert "an update that changes a key has the new key only: the old row stays" in planned(world)["t"]["impossible"]
+def test_the_command_fails_with_strict_where_a_decision_is_needed(needy):
+    assert needy.command("plan")[0] == 0
+    code, told = needy.command("plan", "--strict")
+    assert code == 4 and all(f"public.{t}" in told for t in CODES)
+    assert not needy.exists("new")
 
 
-def test_a_plan_says_where_files_contradict_the_settings(new_world):
-    w = new_world(AddColumnName=True).table("t").write("t", LOAD1, "I,2024-01-01 00:00:00.000000,1,a\n")
-    row = planned(w)["t"]
-    assert row["action"] == "stops" and "AddColumnName is true, but" in row["decision"] and LOAD1 in row["decision"]
+def test_the_next_run_does_what_the_plan_says(needy):
+    """Last with this world: the tables are other ones then."""
+    planned, done = needy.plan(), needy.through()
+    assert {t for t, r in done.items() if not r.went_well} == {t for t, r in planned.items() if r["decision"]}
+    assert {t: needy.rows(t) for t in ("new", "fine")} == {"new": [(1, "a"), (2, "b")], "fine": [(1, "b")]}
 
 
-def test_a_file_without_the_old_key_that_the_rules_mean_is_named(new_world):
-    w = new_world(AddColumnName=True).table("t").table("log", key=()).load("t", (1, "a"))
-    w.specs["log"]["without_key"] = "append"
-    (w.root / "specs/log.yml").write_text(yaml.safe_dump(w.specs["log"]))
-    w.write("t", FILE1, "Op,ts,id,v,seq\nI,2024-01-01 09:59:00.000000,2,b,\n")
-    assert f"no old value of id in {w.root}/source/public/t/{FILE1} line 1" in planned(w)["t"]["impossible"]
-    w.changes("t", U(1, "b"), name=FILE2)
-    assert "old" not in planned(w)["t"]["impossible"], "the newest file has it"
-    w.rules = {"rules": []}
-    assert "changes a key" not in planned(w)["log"]["impossible"], "every change is a row there"
+def test_limits_and_policies_of_the_settings_count_in_the_plan_too(open_world):
+    w = open_world(target={"AddColumnName": True}, max_batch_files=1, max_batches=2, changes={"new": "add"})
+    for table in ("t", "wider"):
+        w.table(table).source.load(table, (1, "a"))
+    w.loaded()
+    for n, name in enumerate((FILE1, FILE2, FILE3)):
+        w.source.changes("t", I(2 + n, "b"), name=name)
+    w.source.write("wider", FILE1, "Op,ts,id,v,more,seq,BI_id\nI,2024-01-01 09:59:00.000000,2,b,c,,\n")
+    rows = w.plan()
+    assert not [r["decision"] for r in rows.values() if r["decision"]]
+    done = w.merge()
+    assert done["t"].counts["files"] == rows["t"]["changes"] == 2 and rows["wider"]["changes"] == 1
+    assert w.rows("t") == [(1, "a"), (2, "b"), (3, "b")] and w.rows("wider") == [(1, "a", None), (2, "b", "c")]
 
 
-def test_the_seconds_are_estimated_from_the_commits_there_were(world):
-    world.table("t").load("t", (1, "a")).changes("t", I(2, "b"), name=FILE1)
-    assert planned(world)["t"]["about_s"] is None
-    took = world.loaded().merged().history("t")[0]
-    began = json.loads(took.summary()["frazil.latency"])["picked_up"]
-    world.changes("t", I(3, "c"), name=FILE2)
-    lasted = (took.timestampMillis() - began) / 1000
-    assert planned(world)["t"]["about_s"] == pytest.approx(lasted, abs=0.06)
-    world.changes("t", *(I(n, "c") for n in range(4, 30)), name=FILE2)
-    assert planned(world)["t"]["about_s"] == pytest.approx(lasted, abs=0.06), "small is small, if 26 times as large"
-
-
-def test_the_command_prints_the_plan_and_with_strict_fails_where_a_decision_is_needed(world, monkeypatch, capsys):
-    world.table("fine").load("fine", (1, "a"))
-    world.environment(monkeypatch)
-    assert main(["plan", "--env", "w", "--strict"]) == exit_codes.OK
-    assert "create, then load" in capsys.readouterr().out
-    world.table("keyless", key=())
-    assert main(["plan", "--env", "w"]) == exit_codes.OK
-    assert main(["plan", "--env", "w", "--strict"]) == exit_codes.DECISION
-    told = capsys.readouterr()
-    assert "public.keyless: decision: " in told.out and "1 of 2 tables need a decision" in told.err
-    assert not world.spark.catalog.tableExists(world.name("fine"))
-
-
-@pytest.mark.slow
-def test_a_stream_is_planned_like_files(kafka, catalog_options, tmp_path, spark):
-    w = KafkaWorld(kafka, tmp_path / "w", "plan_stream", catalog_options).table("t").message("load", id=1, v="a")
-    new = planned(w)["t"]
-    assert (new["action"], new["changes"], new["format"]) == ("create, then load once that is complete", 1, 3)
-    w.loaded().message("insert", id=2, v="b").message("insert", table="x", id=3, v="c")
-    w.table("t", "id INT8", "v WSTRING(99)", "w INT4").table("keyless", key=())
-    head, rows = w.head("t"), planned(w)
-    told = [rows["t"][k] for k in ("action", "changes", "position", "schema", "order", "decision")]
-    assert told == ["apply changes", 3, "plan_stream/0: 0", "add w int", "partition, then place in it", ""]
-    assert "no commit time" in rows["t"]["impossible"] and "has no key" in rows["keyless"]["decision"]
-    assert w.head("t") == head and "w" not in w.spark.table(w.name("t")).columns
-    assert w.merge()["t"].status == "merged"
-    assert planned(w)["t"]["action"] == "nothing new"
+def test_a_stream_is_planned_like_files(open_world, kafka):
+    w = open_world().table("t")
+    topic = Topic(w, kafka)
+    topic.load("t", (1, "a"))
+    assert w.plan()["t"]["changes"] == 1 and not w.exists("t")
+    w.loaded()
+    topic.changes("t", I(2, "b"), U(1, "c"))
+    w.table("keyless", key=())
+    before, rows = w.metadata_file("t"), w.plan()
+    assert rows["t"]["changes"] >= 2 and not rows["t"]["decision"] and rows["keyless"]["decision"]
+    assert w.metadata_file("t") == before and w.merge()["t"].status == "merged"
+    assert w.rows("t") == [(1, "c"), (2, "b")] and w.plan()["t"]["changes"] == 0

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from houses import LIST, names_in
 
 pytestmark = pytest.mark.acceptance
@@ -18,7 +17,7 @@ ADAPTERS = {"old_house.py"}
 """The only files that may know a library."""
 LIBRARY = ("frazil", "frazil_old", "frazil_demo", "helpers", "stream_world", "lake_reader")
 """The library, its demo, and helpers of older tests that open the library themselves."""
-MOST_LINES = 6_000
+MOST_LINES = 7_000
 
 
 @cache

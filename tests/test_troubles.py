@@ -1,37 +1,17 @@
-"""The pages for operators say what the code does: every error has its line, every schedule works as given, also the README's."""
+"""The page of schedules says what the code does: exit codes, cron lines, systemd units, the DAG."""
 
-import importlib
 import os
-import pkgutil
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-
-import frazil_old as frazil
 from frazil_old import exit_codes
-from frazil_old.errors import FrazilError
 
 DOCS = Path(__file__).parent.parent / "lib/docs"
-SCHEDULES, TROUBLES = ((DOCS / f"{name}.md").read_text(encoding="utf-8") for name in ("schedules", "troubles"))
+SCHEDULES = (DOCS / "schedules.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)^```$", SCHEDULES, re.S | re.M))
-
-
-def every_error(of: type = FrazilError) -> set[str]:
-    for module in pkgutil.walk_packages(frazil.__path__, "frazil_old."):
-        if not module.name.startswith("frazil_demo") and not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
-    known, found = [of], set()
-    while known:
-        known += (below := known.pop().__subclasses__())
-        found |= {c.__name__ for c in below if not c.__module__.startswith("frazil_demo")}
-    return found
-
-
-def test_every_error_has_its_line_and_no_line_is_of_another():
-    assert set(re.findall(r"^\| `(\w+Error)`", TROUBLES, re.M)) == every_error()
 
 
 def test_the_exit_codes_are_those_of_the_code():
