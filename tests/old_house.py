@@ -10,8 +10,10 @@ from dataclasses import fields
 from io import StringIO
 from pathlib import Path
 
-import table_reader
 import yaml
+from pyspark.sql import SparkSession
+
+import table_reader
 from frazil_old.cli import check as check_command
 from frazil_old.cli.commands import main as run_command
 from frazil_old.config import jars
@@ -24,7 +26,6 @@ from frazil_old.flows import adopt, cdc, full_load, lag, ledger, maintenance, pl
 from frazil_old.flows.workbook import Workbook
 from frazil_old.lake import jvm, other_writers, rollback, table_pause
 from frazil_old.report.latency import Analysis
-from pyspark.sql import SparkSession
 from world import Result, World
 
 ENV = "w"

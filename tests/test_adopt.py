@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from dms_writer import FILE1, FILE2, FILE3, NO_RULES, D, I, U
 
 pytestmark = [pytest.mark.spark, pytest.mark.acceptance]

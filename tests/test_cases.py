@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from dms_streams import Topic
 from dms_writer import BEFORE_IMAGE, NO_RULES, D, I, U, file_name
 from world import Result, World, house

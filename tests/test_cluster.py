@@ -7,6 +7,7 @@ import time
 
 import psutil
 import pytest
+
 from dms_writer import D, I, U, file_name
 from world import HERE
 
@@ -22,7 +23,8 @@ def kill_an_executor(driver: int, done: threading.Event, killed: list[int]) -> N
             line = process.cmdline() if process.is_running() else []
             if "--executor-id" in line and process.cpu_times().user > 4:
                 process.kill()
-                return killed.append(process.pid)
+                killed.append(process.pid)
+                return
         time.sleep(0.1)
 
 

@@ -10,8 +10,9 @@ import stat
 from pathlib import Path
 
 import pytest
-from dms_writer import FILE1, FILE2, I, U
 from prometheus_client.parser import text_string_to_metric_families
+
+from dms_writer import FILE1, FILE2, I, U
 from world import World, house
 
 pytestmark = [pytest.mark.spark, pytest.mark.acceptance]

@@ -9,9 +9,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from helpers import U
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from pyspark import SparkContext
+
+from helpers import U
 
 ROOT = Path(__file__).parent.parent
 

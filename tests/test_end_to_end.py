@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.simulator import DmsSimulator

@@ -6,6 +6,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
+
 from frazil_old.config.settings import ExploreSettings, MaintenanceSettings, ParameterError
 from frazil_old.config.timestamps import clock
 from frazil_old.flows import explore, quarantine_counts, row_history

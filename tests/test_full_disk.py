@@ -8,6 +8,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+
 import reference
 from frazil_old import exit_codes
 from frazil_old.cli import main

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from dms_writer import FILE1, FILE2, FILE3, D, I, U, file_name
 from fake_driver import SERVERS, FakeServer
 from rest_catalog import RestCatalog

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import nbformat
 import pytest
-import reference
 import yaml
+
+import reference
 from helpers import I, U, World
 
 pytestmark = pytest.mark.notebooks

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from dms_writer import FILE1, FILE2, FILE3, D, I, U, file_name
 
 pytestmark = [pytest.mark.spark, pytest.mark.acceptance]

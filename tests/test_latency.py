@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
+
 from dms_writer import FILE2, U
 
 pytestmark = [pytest.mark.spark, pytest.mark.acceptance]

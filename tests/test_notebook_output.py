@@ -4,6 +4,7 @@ import logging
 from decimal import Decimal
 
 import pytest
+
 from frazil_old.errors import FrazilError, Message
 from frazil_old.report import notebook_output
 from frazil_old.report.notebook_output import Grid

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from dms_streams import Topic
 from dms_writer import FILE1, FILE2, FILE3, LOAD, I, U
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+
 from dms_writer import FILE2, D, I, U
 from world import HERE
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
+
 import reference
 from frazil_old import exit_codes
 from frazil_old.config.processes import host, is_running

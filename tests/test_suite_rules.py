@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from houses import LIST, names_in
 
 pytestmark = pytest.mark.acceptance

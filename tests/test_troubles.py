@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from frazil_old import exit_codes
 
 DOCS = Path(__file__).parent.parent / "lib/docs"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import papermill
 import pytest
+
 from fake_driver import SERVERS, FakeServer
 from frazil_old.config.settings import resolve
 from frazil_old.flows import warehouses

@@ -6,6 +6,7 @@ import re
 
 import duckdb
 import pytest
+
 from dms_writer import U, file_name
 from fake_driver import SERVERS, FakeServer
 
