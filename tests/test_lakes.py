@@ -224,7 +224,7 @@ def test_no_value_key_name_or_path_brings_a_control_character_into_what_is_said(
     w.table(f"name{ODD}").source.load(f"name{ODD}", (1, "a"))
     results = [*w.setup().items(), *w.load().items(), *w.merge().items()]
     assert {"t", "twice", "column"} <= {t for t, r in results if r.failed}
-    told = [*(r.note for _, r in results), *w.said, *(raw.decode() for n, raw in w.files_kept().items() if n.endswith("frazil.log"))]  # fmt: skip
+    told = [*(r.note for _, r in results), *w.said, *(raw.decode() for n, raw in w.files_kept().items() if n.endswith(".log"))]  # fmt: skip
     assert any("\\x1b" in text for text in told)
     for text in told:
         assert not [c for c in CONTROL if c in text.replace("\n", "")] and "\nFORGED" not in text, text

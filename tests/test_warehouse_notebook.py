@@ -39,7 +39,7 @@ def test_statements_are_shown_in_order_made_once_and_never_in_a_dry_run(tmp_path
     sent = SERVERS["fake"].sent
     book = book_of(dry_run=True)
     shown = repr(notebook_output.Statements(warehouses.needs(book)))
-    order = ["CATALOG INTEGRATION", "EXTERNAL VOLUME", "SCHEMA", "ICEBERG TABLE", "REFRESH", "SYSTEM$GET_ICEBERG_TABLE"]
+    order = ["CREATE CATALOG", "CREATE EXTERNAL", "CREATE SCHEMA", "CREATE ICEBERG"]
     assert [shown.index(word) for word in order] == sorted(shown.index(word) for word in order)
     warehouses.set_up(book, book.settings.only_plans)
     assert sent == []
