@@ -305,6 +305,12 @@ def is_batch(snapshot) -> bool:
 # --- codes of sentences
 
 CODES = [
+    ("key-taken", r"given the key of another one"),
+    ("column-unclear", r"occurs \d+ times, at places|at place \d+"),
+    ("name-impossible", r"renamed_from: "),
+    ("same-source", r"read the same "),
+    ("load-changed", r"the load files are not those that were applied"),
+    ("file-vanished", r"never applied and now gone"),
     ("late-file", r"\.(csv|parquet)\S* arrived late: "),
     ("too-many-bad-rows", r"are more than max_bad_rows="),
     ("stream-replaced", r"was created again after its position"),
