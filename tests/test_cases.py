@@ -15,6 +15,7 @@ from time import time as now
 
 import pytest
 import yaml
+
 from dms_streams import Topic
 from dms_writer import BEFORE_IMAGE, NO_RULES, D, I, U, columns_of, file_name, typed_parquet
 from world import Result, World, house
@@ -200,16 +201,17 @@ def made(spark, catalog_options, tmp_path_factory):
             if "rules" in said:
                 w.source.rules = {"none": NO_RULES, "before-image": BEFORE_IMAGE}.get(str(said["rules"]), said["rules"])
             w.source.specs = ChainMap({}, w.specs)
-            known[file, name] = {n: Case(w, n, c) for n, c in cases(file, name).items()}
-            assert len({c.table for c in known[file, name].values()}) == len(known[file, name]), (
-                "two cases have one table"
-            )
+            found = {n: Case(w, n, c) for n, c in cases(file, name).items()}
+            assert len({c.table for c in found.values()}) == len(found), "two cases have one table"
+            known[file, name] = found
             usual = {option: w.session.conf.get(option) for option in said.get("conf", {})}
             for option, value in said.get("conf", {}).items():
                 w.session.conf.set(option, value)
-            through(w, known[file, name])
-            for option, value in usual.items():
-                w.session.conf.set(option, value)
+            try:
+                through(w, found)
+            finally:
+                for option, value in usual.items():
+                    w.session.conf.set(option, value)
         return known[file, name]
 
     yield make
