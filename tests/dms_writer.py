@@ -103,13 +103,12 @@ class Folder:
         """Write a change file of some changes."""
         rows = []
         for c in changes:
-            values = (*c.values, *[None] * (len(self.specs[table]["columns"]) - len(c.values)))
-            rows.append((c.op, *self._time(c.ts), *values, *self._tail(table, c.seq, c.was)))
+            rows.append((c.op, *self._time(c.ts), *self._whole(table, c), *self._tail(table, c.seq, c.was)))
         return self._file(table, name, False, rows)
 
     def of_all_tables(self, name: str, *changes: tuple[str, Change]) -> Path:
         """Write a file of all tables (PreserveTransactions): pairs of a table and its change."""
-        lines = [self._line((c.op, t, "public", *self._time(c.ts), *c.values, *self._tail(t, c.seq, c.was))) for t, c in changes]  # fmt: skip
+        lines = [self._line((c.op, t, "public", *self._time(c.ts), *self._whole(t, c), *self._tail(t, c.seq, c.was))) for t, c in changes]  # fmt: skip
         return self._put(self.folder / self.settings["CdcPath"] / name, "".join(lines).encode())
 
     def write(self, table: str, name: str, data: str | bytes) -> Path:
@@ -120,9 +119,15 @@ class Folder:
         """Return the names of a file's columns, in order."""
         op = [] if load and not self.settings.get("IncludeOpForFullLoad") else ["Op"]
         time = [self.settings["TimestampColumnName"]] if self.settings["TimestampColumnName"] else []
-        key = self.specs[table]["key"]
-        extra = ["seq", *[f"BI_{k}" for k in key]] if self.rules["rules"] else []
+        extra = [*(["seq"] * self._has("$AR_H_CHANGE_SEQ")), *[f"BI_{k}" for k in self.specs[table]["key"] * self._has("before-image")]]  # fmt: skip
         return [*op, *time, *[c["name"] for c in self.specs[table]["columns"]], *extra]
+
+    def _has(self, what: str) -> bool:
+        """Return whether a rule adds the sequence, or the old key: those columns stand behind all others."""
+        return what in str(self.rules["rules"])
+
+    def _whole(self, table: str, change: Change) -> tuple:
+        return (*change.values, *[None] * (len(self.specs[table]["columns"]) - len(change.values)))
 
     def _file(self, table: str, name: str, load: bool, rows: list[tuple]) -> Path:
         if self.ending == ".parquet":
@@ -137,7 +142,7 @@ class Folder:
     def _tail(self, table: str, seq: str, was) -> tuple:
         keys = self.specs[table]["key"]
         old = [None] * len(keys) if was is None else [was] if len(keys) == 1 else list(was)
-        return (seq or None, *old) if self.rules["rules"] else ()
+        return (*[seq or None] * self._has("$AR_H_CHANGE_SEQ"), *old * self._has("before-image"))
 
     def _line(self, fields) -> str:
         delimiter, null = self.settings.get("CsvDelimiter", ","), self.settings["CsvNullValue"]
@@ -156,6 +161,20 @@ def parquet_bytes(names: list[str], rows: list[tuple], **options) -> bytes:
     out = io.BytesIO()
     pq.write_table(pa.table([_parquet_column(c) for c in columns], names=names), out, **options)
     return out.getvalue()
+
+
+def typed_parquet(**columns: list) -> bytes:
+    """Return a Parquet file of columns, each `[type, value, …]`; a number is what is stored, also of dates and times."""
+    arrays = [pa.array(values).cast(kind) if kind == "binary" else _stored(kind, values) for kind, *values in columns.values()]  # fmt: skip
+    pq.write_table(pa.table(arrays, names=list(columns)), out := io.BytesIO(), store_schema=False)
+    return out.getvalue()
+
+
+def _stored(kind: str, values: list) -> pa.Array:
+    if kind.startswith(("int", "uint", "float", "double", "string", "bool")):
+        return pa.array(values, kind)
+    of = pa.timestamp("us", "UTC") if kind == "instant" else pa.type_for_alias(kind)
+    return pa.array(values, pa.int32() if of.bit_width == 32 else pa.int64()).cast(of)
 
 
 def _parquet_column(values: list) -> pa.Array:

@@ -5,19 +5,12 @@ import json
 from collections import namedtuple
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 import yaml
 
 from frazil_old.config.settings import CdcMergeSettings, FullLoadSettings, SetupSettings
-from frazil_old.config.spec import parse_spec
-from frazil_old.core.changes import Changes
-from frazil_old.core.messages import MessageNames, _texts, type_messages
-from frazil_old.dms.endpoint import Endpoint, SourceTable, read_endpoint
-from frazil_old.dms.listing import list_table
-from frazil_old.dms.mappings import Mappings, read_mappings
-from frazil_old.engine.collapsed_batch import Collapsed, Wanted
-from frazil_old.engine.small_batch import collapse_files
+from frazil_old.dms.endpoint import Endpoint
+from frazil_old.dms.mappings import Mappings
 from frazil_old.flows import cdc, full_load, setup
 from frazil_old.flows.workbook import Workbook
 from frazil_old.lake import jvm
@@ -68,29 +61,12 @@ def csv_field(value, null: str = "", delimiter: str = ",") -> str:
     return text
 
 
-def pieces(raw: bytes, size: int) -> list[bytes]:
-    """Return the bytes of a file as a store may send them."""
-    return [raw[at : at + size] for at in range(0, len(raw), size)]
-
-
 def spec_of(source: str, *columns: str, key="id", target: str = "", utc: tuple = ()) -> dict:
     """Return a spec as its YAML would hold it; columns are written `name TYPE`."""
     pairs = [c.split(" ", 1) for c in columns]
     entries = [{"name": n, "type": t, **({"utc": True} if n in utc else {})} for n, t in pairs]
     keys = [key] if isinstance(key, str) else list(key)
     return {"source": source, "target": target or source, "key": keys, "columns": entries}
-
-
-def type_parsed(messages, numbers, spec, names: MessageNames, partitions: int = 1) -> Changes:
-    """Return the changes in messages of one table that were parsed one by one, as columns of all their names."""
-    columns = {n: _texts([getattr(m, n) for m in messages]) for n in ("operation", "built", "committed", "spread")}
-    columns |= {"number": pa.array(numbers), "fault": _texts([m.fault or None for m in messages])}
-    old = {*names.columns.values()}
-    former = {n for some in names.former.values() for n in some}
-    data, old = {*old, *names.old_columns.values(), *former, *names.origin}, {*old, *former}
-    columns |= {f"data.{n}": _texts([m.data.get(n) for m in messages]) for n in data}
-    columns |= {f"old.{n}": _texts([m.old.get(n) for m in messages]) for n in old}
-    return type_messages(pa.table(columns), spec, names, partitions)
 
 
 WITH_BEFORE_IMAGE_AND_SEQUENCE = {
@@ -261,30 +237,6 @@ class World:
 
     def call(self, procedure: str, table: str, arguments: str = "") -> None:
         self.spark.sql(f"CALL lake.system.{procedure}(table => '{self.space}.{table}' {arguments})").collect()
-
-    # --- below the lake: what a batch of files comes to
-
-    def collapse(self, table: str) -> Collapsed:
-        """Let the core collapse all change files, as a small batch."""
-        spec = parse_spec(self.specs[table])
-        self.book()
-        endpoint, mappings = read_endpoint(self.root / "endpoint.json"), read_mappings(self.root / "mappings.json")
-        return collapse_files(
-            SourceTable(spec, endpoint, mappings), list_table(self.root / "source", spec).changes, Wanted()
-        )
-
-    def collapsed(self, table: str) -> dict:
-        """Return {key: row or None for a delete} as the collapse of all change files has it; no row may be bad."""
-        found, names = self.collapse(table), [c["name"] for c in self.specs[table]["columns"]]
-        assert not found.bad.count, found.bad.rows
-        rows = [(r["op"], tuple(r[f"c{i}"] for i in range(len(names)))) for r in found.rows.to_pylist()]
-        at = [names.index(key) for key in self.specs[table]["key"]]
-        keys = [tuple(values[i] for i in at) for _, values in rows]
-        assert len(set(keys)) == len(keys), "a key came out twice"
-        return {
-            (key[0] if len(key) == 1 else key): None if op == "D" else values
-            for key, (op, values) in zip(keys, rows, strict=True)
-        }
 
 
 def rename_property(world: World, table: str, old: str, new: str) -> None:

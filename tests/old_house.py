@@ -305,7 +305,13 @@ def is_batch(snapshot) -> bool:
 # --- codes of sentences
 
 CODES = [
-    ("late-file", r"\.(csv|parquet)\S* arrived late: "),
+    ("key-taken", r"given the key of another one"),
+    ("column-unclear", r"occurs \d+ times, at places|at place \d+"),
+    ("name-impossible", r"renamed_from: "),
+    ("same-source", r"read the same "),
+    ("load-changed", r"the load files are not those that were applied"),
+    ("file-vanished", r"never applied and now gone"),
+    ("late-file", r"\.(csv|parquet)\S* (and \d+ more )?arrived late: "),
     ("too-many-bad-rows", r"are more than max_bad_rows="),
     ("stream-replaced", r"was created again after its position"),
     ("dms-silent", r"DMS does not answer|no AWS credentials were found"),
@@ -342,7 +348,7 @@ CODES = [
     ("position-moved", r"position (has )?moved|another run"),
     ("no-table", r"does not exist"),
     ("foreign-table", r"was not created by Frazil|carries no position"),
-    ("setting-contradicted", r"contradict|proves|is set to|shows that"),
+    ("setting-contradicted", r"contradict|proves|is set to|shows that|\w+ is (true|false), but "),
     ("file-unreadable", r"cannot be read|damaged|decompress"),
 ]
 """A code and the words that tell it, the first that fits. What has no words here has the code `other`."""

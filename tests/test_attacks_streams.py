@@ -85,3 +85,13 @@ def test_a_topic_that_is_made_anew_stops_its_tables_however_many_messages_it_has
         result = w.new_process().merge()["t"]
         assert (result.status, result.code) == ("failed", "stream-replaced") and result.decision, result
         assert w.rows("t") == [(1, "x"), (2, "b")]
+
+
+def test_late_load_records_come_before_changes_however_small_a_pass_is(open_world, kafka):
+    w = open_world(load_complete_when="changes", max_batch_messages=1).table("t")
+    s = Topic(w, kafka, partitions=2)
+    assert w.through()["t"].status == "unchanged"
+    for n in range(5):
+        s.load("t", (n, "old"), partition=1)
+    s.changes("t", *[U(n, "new") for n in range(5)])
+    assert w.merged().rows("t") == [(n, "new") for n in range(5)]

@@ -5,24 +5,27 @@ A file below `cases/` has `worlds` (the settings that its tables are tried with)
 
 from __future__ import annotations
 
+import os
 import re
+from collections import ChainMap
 from datetime import date, datetime, time
 from decimal import Decimal
 from pathlib import Path
+from time import time as now
 
 import pytest
 import yaml
 
 from dms_streams import Topic
-from dms_writer import BEFORE_IMAGE, NO_RULES, D, I, U, file_name
+from dms_writer import BEFORE_IMAGE, NO_RULES, D, I, U, columns_of, file_name, typed_parquet
 from world import Result, World, house
 
 pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
 FOLDER = Path(__file__).parent / "cases"
 CHANGES = {"I": I, "U": U, "D": D}
 WORDS = {
-    "load", "changes", "files", "messages", "gone", "spec", "column", "cure", "by_others", "maintain", "new_process",
-    "decide", "rows", "result", "quarantine", "position", "columns_there",
+    "wrote", "load", "changes", "files", "parquet", "messages", "gone", "aged", "spec", "column", "by_others", "maintain", "new_process", "decide",
+    "rows", "result", "told", "quarantine", "position", "columns_there",
 }  # fmt: skip
 """What a step may say."""
 OF_TABLE = {"columns", "key", "table", "declare", "only", "steps", "why"}
@@ -48,6 +51,7 @@ def cases(file: str, name: str) -> dict[str, dict]:
     found = {n: c for n, c in _read(file)["cases"].items() if name in c.get("only", [name])}
     for case, said in found.items():
         unknown = {*said} - OF_TABLE - WORDS | {w for s in said.get("steps", []) for w in s} - WORDS
+        unknown |= {*said} & WORDS if "steps" in said else set()
         assert not unknown, f"{file}.yml: {case}: no word of a case: {', '.join(sorted(unknown))}"
     return found
 
@@ -64,57 +68,72 @@ class Case:
         world.table(self.table, *said.get("columns", ()), **more, **said.get("declare", {}))
 
     def write(self, number: int) -> None:
-        """Write what a step brings: to the source, to the spec, and by another writer."""
+        """Write what a step brings: to the spec, to the source, and by another writer."""
         if number >= len(self.steps):
             return
-        step, source, t = self.steps[number], self.world.source, self.table
+        step, t = self.steps[number], self.table
+        if "spec" in step:
+            columns = [c if isinstance(c, dict) else columns_of(c)[0] for c in step["spec"].get("columns", [])]
+            self.world.declare(t, **step["spec"] | ({"columns": columns} if columns else {}))
+        for column, entries in step.get("column", {}).items():
+            self.world.column(t, column, **entries)
+        if "wrote" in step:
+            self.world.source.specs[t] = {**self.world.specs[t], "columns": [{"name": n} for n in step["wrote"]]}
+        self._write_rows(number, step)
+        self._write_files(step)
+        for statement in step.get("by_others", []):
+            self.world.sql(statement, t)
+
+    def _write_rows(self, number: int, step: dict) -> None:
+        source = self.world.source
         for name, rows in _by_name(step.get("load"), "LOAD00000001.csv").items():
-            source.load(t, *map(tuple, rows), **_named(name, source))
-        for name, rows in _by_name(step.get("changes"), file_name(number)).items():
-            source.changes(t, *map(change, rows), **_named(name, source))
+            source.load(self.table, *map(tuple, rows), **_named(name, source))
+        for name, rows in {} if self.together else _by_name(step.get("changes"), file_name(number)).items():
+            source.changes(self.table, *map(change, rows), **_named(name, source))
+        for text in step.get("messages", []):
+            source.send(text.replace("{t}", self.table))
+
+    def _write_files(self, step: dict) -> None:
+        source, t = self.world.source, self.table
         for name, data in step.get("files", {}).items():
             source.write(t, name, data)
-        for text in step.get("messages", []):
-            source.send(text.replace("{t}", t))
+        for name, columns in step.get("parquet", {}).items():
+            source.write(t, name, typed_parquet(**columns))
         for name in step.get("gone", []):
-            source.path(t, name).unlink()
-        self.alter(step)
+            source.path(t, source.named(name)).unlink()
+        for name, days in step.get("aged", {}).items():
+            os.utime(source.path(t, source.named(name)), (now() - 86_400 * days,) * 2)
 
-    def alter(self, step: dict) -> None:
-        """Write to the spec what a step says, carry out the cure of the last error, and let another writer do its part."""
-        if "spec" in step:
-            self.world.declare(self.table, **step["spec"])
-        for column, entries in step.get("column", {}).items():
-            self.world.column(self.table, column, **entries)
-        if step.get("cure"):
-            self.world.cure(self.found[-1]["result"])
-        for statement in step.get("by_others", []):
-            self.world.sql(self.with_snapshots(statement), self.table)
+    @property
+    def together(self) -> bool:
+        """Whether DMS writes the changes of all tables into the same files."""
+        return bool(self.world.source.settings.get("PreserveTransactions"))
 
-    def with_snapshots(self, statement: str) -> str:
-        """Return a statement with the ids of snapshots: `{s-1}` is the one that was made last, `{s-2}` the one before."""
-        numbers = re.findall(r"\{s(-?\d+)\}", statement)
-        made = sorted(self.world.metadata(self.table).snapshots, key=lambda s: s.sequence_number) if numbers else []
-        for number in numbers:
-            statement = statement.replace(f"{{s{number}}}", str(made[int(number)].snapshot_id))
-        return statement
+    def of_all_tables(self, number: int) -> dict[str, list]:
+        """Return this table's changes of a step, by the names of the files of all tables."""
+        said = self.steps[number].get("changes") if self.together and number < len(self.steps) else None
+        found = _by_name(said, file_name(number)).items()
+        day = f"CDC_TXN-2024010{number + 1}"
+        return {name.replace("20240101-", day): [(self.table, change(r)) for r in rows] for name, rows in found}
 
-    def look(self, number: int, results: dict[str, Result]) -> None:
+    def look(self, number: int, results: dict[str, Result], told: dict) -> None:
         """Carry out a step's decision, and keep what the table then is."""
         if number >= len(self.steps):
             return
         step, w, t = self.steps[number], self.world, self.table
         result = w.decide(t, **step["decide"]) if "decide" in step else results.get(t, Result(t, "not there"))
         seen = {"result": result}
-        if "rows" in step:
-            own = len(w.specs[t]["columns"]) if not w.specs[t]["key"] else None  # without a key there are more columns
-            seen["rows"] = [r[:own] for r in w.rows(t)] if w.exists(t) else "no such table"
-        if "quarantine" in step:
-            seen["quarantine"] = w.quarantine(t)
-        if "position" in step:
-            seen["position"] = w.position(t)["last"]
-        if "columns_there" in step:
-            seen["columns_there"] = [f.name for f in w.metadata(t).schema().fields]
+        if "told" in step:
+            lines = [line for line in told["check"] if line.startswith(f"public.{t}: ")]
+            seen["told"] = [told["plan"][t]["decision"], "\n".join(lines)]
+        asked = {
+            "rows": lambda: w.rows(t),
+            "quarantine": lambda: w.quarantine(t),
+            "position": lambda: w.position(t)["last"],
+            "columns_there": lambda: [f.name for f in w.metadata(t).schema().fields],
+        }
+        there = w.exists(t)
+        seen |= {word: look() if there else "no such table" for word, look in asked.items() if word in step}
         self.found.append(seen)
 
 
@@ -152,13 +171,19 @@ def through(world: World, of_world: dict[str, Case]) -> None:
         now = [c.steps[number] for c in of_world.values() if number < len(c.steps)]
         for case in of_world.values():
             case.write(number)
+        together: dict[str, list] = {}
+        for name, changes in (item for c in of_world.values() for item in c.of_all_tables(number).items()):
+            together.setdefault(name, []).extend(changes)
+        for name, changes in together.items():
+            world.source.of_all_tables(name, *changes)
         if any(step.get("new_process") for step in now):
             world.new_process()
         results = world.through()
         if any(step.get("maintain") for step in now):
             world.maintain()
+        told = {"plan": world.plan(), "check": world.check()} if any("told" in step for step in now) else {}
         for case in of_world.values():
-            case.look(number, results)
+            case.look(number, results, told)
 
 
 @pytest.fixture(scope="module")
@@ -173,13 +198,20 @@ def made(spark, catalog_options, tmp_path_factory):
             w = World(root, space, catalog_options, said.get("target"), **said.get("settings", {}))
             if said.get("stream") == "kafka":
                 Topic(w, request.getfixturevalue("kafka"), **said.get("target", {}))
-            elif "rules" in said:
-                w.source.rules = {"none": NO_RULES, "before-image": BEFORE_IMAGE}.get(said["rules"], said["rules"])
-            known[file, name] = {n: Case(w, n, c) for n, c in cases(file, name).items()}
-            assert len({c.table for c in known[file, name].values()}) == len(known[file, name]), (
-                "two cases have one table"
-            )
-            through(w, known[file, name])
+            if "rules" in said:
+                w.source.rules = {"none": NO_RULES, "before-image": BEFORE_IMAGE}.get(str(said["rules"]), said["rules"])
+            w.source.specs = ChainMap({}, w.specs)
+            found = {n: Case(w, n, c) for n, c in cases(file, name).items()}
+            assert len({c.table for c in found.values()}) == len(found), "two cases have one table"
+            known[file, name] = found
+            usual = {option: w.session.conf.get(option) for option in said.get("conf", {})}
+            for option, value in said.get("conf", {}).items():
+                w.session.conf.set(option, value)
+            try:
+                through(w, found)
+            finally:
+                for option, value in usual.items():
+                    w.session.conf.set(option, value)
         return known[file, name]
 
     yield make
@@ -210,13 +242,16 @@ def check(step: dict, seen: dict, at: str) -> None:
     assert result.names(*map(str, said.get("names", []))), told
     for count, number in said.get("counts", {}).items():
         assert result.counts.get(count, 0) == number, f"{told} {result.counts}"
+    for place in seen.get("told", []):
+        assert all(str(part) in place for part in step["told"]), f"{told}\nplan and check say: {seen['told']}"
     if "rows" in step:
         assert rows_of(seen["rows"]) == rows_of(step["rows"]), told
-    if "quarantine" in step:
-        waiting = [
-            {k: plain(r[k]) for k in wanted} for wanted, r in zip(step["quarantine"], seen["quarantine"], strict=False)
-        ]
-        assert (waiting, len(seen["quarantine"])) == (step["quarantine"], len(step["quarantine"])), seen["quarantine"]
+    left = list(seen.get("quarantine", []))
+    for row in step.get("quarantine", []):
+        found = next((r for r in left if {k: plain(r[k]) for k in row} == row), None)
+        assert found, f"{told}\nnot in the quarantine: {row}; there is {seen['quarantine']}"
+        left.remove(found)
+    assert not left, f"{told}\nalso in the quarantine: {left}"
     for word in ("position", "columns_there"):
         if word in step:
             assert seen[word] == step[word], told

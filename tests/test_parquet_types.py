@@ -1,6 +1,7 @@
 """Every Parquet type against every DMS type: a value is kept exactly, or its row is bad; a pair that cannot be compared is refused."""
 
 import datetime as dt
+import io
 import math
 import re
 import struct
@@ -10,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from helpers import FILE1, LOAD1, World
-from lake_reader import duckdb_rows, lake_rows, lake_table
+from dms_writer import LOAD, NO_RULES
+from world import World, house
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
 
 DAY = dt.datetime(2024, 5, 6)
 MOMENT = dt.datetime(2024, 5, 6, 7, 8, 9, 123000)
@@ -173,66 +174,48 @@ def column(kind: str, dms: str) -> str:
     return f"{kind}_to_{dms.split('(')[0].replace(' ', '_').lower()}"
 
 
-def write(
-    w: World, table: str, cells: list[tuple[str, str]], name: str, op: bool = False
-) -> dict[int, tuple[str, str, object]]:
-    """Write a file with a column for each pair, in which each row has a value in one of them; return what is where."""
-    path = w.root / "source/public" / table / name.replace(".csv", ".parquet")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    placed = [(kind, dms, n) for kind, dms in cells for n in range(len(PARQUET[kind][1]))]
-    columns = {"Op": pa.array(["I"] * len(placed))} if op else {}
-    columns["id"] = pa.array(range(len(placed)), pa.int64())
-    for kind, dms in cells:
-        values = PARQUET[kind][0]
-        at = [n if (k, d) == (kind, dms) else None for k, d, n in placed]
-        columns[column(kind, dms)] = values.take(pa.array(at, pa.int32()))
-    pq.write_table(pa.table(columns), path, store_schema=False)
-    return {i: (kind, dms, PARQUET[kind][1][n]) for i, (kind, dms, n) in enumerate(placed)}
-
-
-def declare(w: World, table: str, cells: list[tuple[str, str]]) -> None:
-    columns = [f"{column(kind, dms)} {dms.removesuffix(' utc')}" for kind, dms in cells]
-    w.table(table, "id INT8", *columns, utc=[column(*c) for c in cells if c[1].endswith("utc")])
-
-
 GROUPS = {"numbers": {"bool", "number"}, "texts": {"text", "binary", "fixed"}, "moments": {"date", "time", "timestamp"}}
 
 
 @pytest.fixture(scope="module")
 def matrix(spark, catalog_options, tmp_path_factory):
-    """All pairs that can be compared, in a table for each family, loaded with bad rows quarantined; the others in one table."""
-    w = World(
-        tmp_path_factory.mktemp("matrix") / "w", "matrix", catalog_options, DataFormat="parquet", TimestampColumnName=""
-    )
-    w.rules = {"rules": []}
-    placed = {}
+    """All pairs that can be compared, in a table for each family, with the bad rows set aside; the others in one table."""
+    target = {"DataFormat": "parquet", "TimestampColumnName": ""}
+    limits = {"on_bad_rows": "quarantine", "max_bad_rows": 10**6, "max_bad_percent": 100}
+    w = World(tmp_path_factory.mktemp("matrix") / "w", "matrix", catalog_options, target, **limits)
+    w.source.rules, w.placed = NO_RULES, {}
     for table, families in GROUPS.items():
-        cells = [c for c in CELLS if IS_COMPARED[c] and family(c[0]) in families]
-        declare(w, table, cells)
-        placed[table] = write(w, table, cells, LOAD1)
-    declare(w, "refused", [c for c in CELLS if not IS_COMPARED[c]])
-    write(w, "refused", [c for c in CELLS if not IS_COMPARED[c]], LOAD1)
+        write(w, table, [c for c in CELLS if IS_COMPARED[c] and family(c[0]) in families])
+    write(w, "refused", [c for c in CELLS if not IS_COMPARED[c]])
     w.setup()
-    results = w.full_load(on_bad_rows="quarantine", max_bad_rows=10**6, max_bad_percent=100)
-    return w, placed, results
+    w.results = w.load()
+    yield w
+    house().forget()
+
+
+def write(w: World, table: str, cells: list[tuple[str, str]]) -> None:
+    """Declare a table with a column for each pair, and write a file in which each row has a value in one of them."""
+    w.table(table, "id INT8", *[f"{column(kind, dms)} {dms.removesuffix(' utc')}" for kind, dms in cells])
+    for cell in (c for c in cells if c[1].endswith("utc")):
+        w.column(table, column(*cell), utc=True)
+    placed = [(kind, dms, n) for kind, dms in cells for n in range(len(PARQUET[kind][1]))]
+    columns = {"id": pa.array(range(len(placed)), pa.int64())}
+    for cell in cells:
+        at = [n if (kind, dms) == cell else None for kind, dms, n in placed]
+        columns[column(*cell)] = PARQUET[cell[0]][0].take(pa.array(at, pa.int32()))
+    pq.write_table(pa.table(columns), out := io.BytesIO(), store_schema=False)
+    w.source.write(table, w.source.named(LOAD), out.getvalue())
+    w.placed[table] = [(kind, dms, PARQUET[kind][1][n]) for kind, dms, n in placed]
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_a_value_is_kept_exactly_or_its_row_is_bad(matrix, catalog_options, group):
-    w, placed, results = matrix
-    assert results[group].status == "loaded", results[group].note
-    wrong = differing(matrix, catalog_options, group)
-    assert not wrong, "\n".join(map(str, wrong.values()))
-
-
-def differing(matrix, catalog_options, group: str) -> dict[tuple, tuple]:
-    """Return {(Parquet type, DMS type, value): (what the lake has, what it should have)} of the cells that are not right."""
-    w, placed, _ = matrix
-    held = {row["id"]: row for row in lake_table(catalog_options, f"matrix.{group}").scan().to_arrow().to_pylist()}
-    quarantined = w.spark.table(w.book().ops("quarantine")).where(f"table_name = 'public.{group}'").select("raw", "column_name").collect()  # fmt: skip
-    bad = {int(bytes(r.raw).decode().split(",")[0].strip('"')): r.column_name for r in quarantined}
-    wrong = {}
-    for i, (kind, dms, value) in placed[group].items():
+def test_a_value_is_kept_exactly_or_its_row_is_bad(matrix, group):
+    w, wrong = matrix, []
+    assert w.results[group].status == "loaded", w.results[group].note
+    names = [c["name"] for c in w.specs[group]["columns"]]
+    held = {row[0]: dict(zip(names, row, strict=True)) for row in w.rows(group)}
+    bad = {int(r["raw"].decode().split(",")[0].strip('"')): r["column"] for r in w.quarantine(group)}
+    for i, (kind, dms, value) in enumerate(w.placed[group]):
         name, wanted = column(kind, dms), expected(kind, dms, value)
         got = BAD if bad.get(i) == name else held[i][name] if i in held else "nowhere"
         if dms in (*TEXTS, "TIME") and family(kind) in ("time", "timestamp"):
@@ -240,66 +223,28 @@ def differing(matrix, catalog_options, group: str) -> dict[tuple, tuple]:
         if isinstance(wanted, float) and isinstance(got, str) and got != BAD:
             got = single(float(got)) if kind == "float32" else float(got)
         if not is_same(got, wanted) or type(got) is not type(wanted):
-            wrong[kind, dms, value] = (got, wanted)
-    assert len(held) + len(bad) == len(placed[group])
-    return wrong
+            wrong.append((kind, dms, value, "is", got, "wanted", wanted))
+    assert not wrong, "\n".join(map(str, wrong))
+    assert len(held) + len(bad) == len(w.placed[group])
 
 
-def test_pairs_that_cannot_be_compared_are_refused_before_any_row_is_written(matrix, catalog_options):
-    _, _, results = matrix
-    assert results["refused"].status == "failed"
-    note = results["refused"].note
-    assert "LOAD00000001.parquet" in note
-    missing = [c for c in CELLS if not IS_COMPARED[c] and f"'{column(*c)}'" not in note]
-    assert not missing
-    assert not lake_table(catalog_options, "matrix.refused").scan().to_arrow().num_rows
+def test_pairs_that_cannot_be_compared_are_refused_before_any_row_is_written(matrix):
+    result = matrix.results["refused"]
+    assert result.failed and result.names("LOAD00000001.parquet")
+    assert not [c for c in CELLS if not IS_COMPARED[c] and not result.names(f"'{column(*c)}'")]
+    assert matrix.rows("refused") == []
 
 
-def test_a_truth_value_takes_no_other_number_from_a_load_or_a_change(new_world, catalog_options):
-    w = new_world(DataFormat="parquet", IncludeOpForFullLoad=True, TimestampColumnName="")
-    w.rules = {"rules": []}
-    w.table("users", "id INT4", "status BOOLEAN").table("flags", "id INT4", "on BOOLEAN")
-
-    def put(table, name, op, ids, values):
-        path = w.root / "source/public" / table / name.replace(".csv", ".parquet")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        value = w.specs[table]["columns"][1]["name"]
-        pq.write_table(pa.table({"Op": op, "id": pa.array(ids, pa.int32()), value: pa.array(values, pa.int8())}), path)
-
-    put("users", LOAD1, list("IIII"), [1, 2, 3, 4], [0, 1, 2, None])
-    put("users", FILE1, ["U", "U"], [1, 2], [-1, 0])
-    put("flags", LOAD1, ["I"], [1], [1])
-    put("flags", FILE1, ["U"], [1], [2])
-    assert w.setup()["users"].status == "created"
-    assert "LOAD00000001.parquet row 3: column 'status': 2" in w.full_load()["users"].note
-    aside = {"on_bad_rows": "quarantine", "max_bad_rows": 9, "max_bad_percent": 100}
-    assert w.full_load(**aside)["users"].counts == {"rows": 3, "quarantined": 1}
-    results = w.merge(**aside)
-    assert results["users"].counts["quarantined"] == results["flags"].counts["quarantined"] == 1
-    assert lake_rows(catalog_options, f"{w.space}.users") == [(1, False), (2, False), (4, None)]
-    assert duckdb_rows(catalog_options, f"{w.space}.users") == [(1, False), (2, False), (4, None)]
-    assert duckdb_rows(catalog_options, f"{w.space}.flags") == [(1, True)]
-
-
-def test_dates_and_times_of_other_years_are_bad_rows(new_world, catalog_options):
-    w = new_world(DataFormat="parquet", TimestampColumnName="")
-    w.rules = {"rules": []}
-    w.table("t", "id INT8", "day DATE", "at DATETIME", "moment DATETIME", utc=("moment",))
-    first, end = -719162, 2932897  # days since 1970 of 0001-01-01 and of 10000-01-01
-    days = [first - 1, first, end - 1, end]
-    micros = pa.array([d * 86_400_000_000 for d in days], pa.int64())
-    columns = {
-        "day": pa.array(days, pa.int32()).cast(pa.date32()), "at": micros.cast(pa.timestamp("us")),
-        "moment": micros.cast(pa.timestamp("us", "UTC")),
-    }  # fmt: skip
-    rows = [
-        pa.table({"id": pa.array(range(n * 4, n * 4 + 4)), **{c: v if c == name else pa.nulls(4, v.type) for c, v in columns.items()}})
-        for n, name in enumerate(columns)
-    ]  # fmt: skip
-    folder = w.root / "source/public/t"
-    folder.mkdir(parents=True)
-    pq.write_table(pa.concat_tables(rows), folder / "LOAD00000001.parquet", store_schema=False)
-    w.setup()
-    assert w.full_load(on_bad_rows="quarantine", max_bad_rows=99, max_bad_percent=100)["t"].counts["quarantined"] == 6
-    kept = lake_table(catalog_options, f"{w.space}.t").scan(selected_fields=("id",)).to_arrow().column("id").to_pylist()
-    assert sorted(kept) == [1, 2, 5, 6, 9, 10]
+def test_a_file_whose_values_point_beyond_their_dictionary_is_named(open_world):
+    w = open_world(target={"DataFormat": "parquet", "TimestampColumnName": ""}).table("t")
+    w.source.rules = NO_RULES
+    w.source.load("t", (1, "a"))
+    rows = {"Op": ["U"] * 16, "id": list(range(16)), "v": [f"v{n % 10}" for n in range(16)]}
+    pq.write_table(pa.table(rows), out := io.BytesIO(), compression="none", data_page_version="1.0")
+    column = pq.ParquetFile(out).metadata.row_group(0).column(2)
+    raw = bytearray(out.getvalue())
+    raw[column.dictionary_page_offset + column.total_compressed_size - 1] = 0xFF
+    w.loaded().source.write("t", "20240101-100000000.parquet", bytes(raw))
+    result = w.merge()["t"]
+    assert (result.code, result.names("20240101-100000000.parquet")) == ("file-unreadable", True), result.note
+    assert w.rows("t") == [(1, "a")]
