@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dms_streams import Topic
-from dms_writer import BEFORE_IMAGE, NO_RULES, D, I, U, file_name
+from dms_streams import Shards, Topic
+from dms_writer import BEFORE_IMAGE, NO_RULES, D, I, Messages, U, columns_of, file_name
 from world import Result, World, house
 
 pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
 FOLDER = Path(__file__).parent / "cases"
 CHANGES = {"I": I, "U": U, "D": D}
 WORDS = {
-    "load", "changes", "files", "messages", "gone", "spec", "column", "by_others", "maintain", "new_process", "decide",
-    "rows", "result", "quarantine", "position", "columns_there",
+    "load", "changes", "files", "messages", "sends", "gone", "spec", "column", "by_others", "maintain", "new_process", "decide",
+    "rows", "of", "result", "quarantine", "position", "columns_there", "renamed",
 }  # fmt: skip
 """What a step may say."""
 OF_TABLE = {"columns", "key", "table", "declare", "only", "steps", "why"}
@@ -60,30 +60,56 @@ class Case:
         self.table = said.get("table") or re.sub(r"\W+", "_", name.lower())[:60]
         self.steps = said.get("steps") or [{w: v for w, v in said.items() if w in WORDS}]
         self.found: list[dict] = []
+        self.ids: dict[str, int] = {}
         more = {"key": said["key"]} if "key" in said else {}
-        world.table(self.table, *said.get("columns", ()), **more, **said.get("declare", {}))
+        world.table(self.table, *said.get("columns", ()), **more, **spec_entries(said.get("declare", {})))
 
     def write(self, number: int) -> None:
         """Write what a step brings: to the source, to the spec, and by another writer."""
         if number >= len(self.steps):
             return
-        step, source, t = self.steps[number], self.world.source, self.table
+        step = self.steps[number]
+        if "spec" in step:
+            self.world.declare(self.table, **spec_entries(step["spec"]))
+        self._bring(step, number)
+        for column, entries in step.get("column", {}).items():
+            self.world.column(self.table, column, **entries)
+        for statement in step.get("by_others", []):
+            self.world.sql(statement, self.table)
+
+    def _bring(self, step: dict, number: int) -> None:
+        source, t = self.world.source, self.table
         for name, rows in _by_name(step.get("load"), "LOAD00000001.csv").items():
-            source.load(t, *map(tuple, rows), **_named(name, source))
+            self._put(source.load, lambda row: tuple(row), name, rows)
         for name, rows in _by_name(step.get("changes"), file_name(number)).items():
-            source.changes(t, *map(change, rows), **_named(name, source))
+            self._put(source.changes, change, name, rows)
         for name, data in step.get("files", {}).items():
             source.write(t, name, data)
         for text in step.get("messages", []):
             source.send(text.replace("{t}", t))
+        for said in step.get("sends", []):
+            self._send(dict(said))
         for name in step.get("gone", []):
             source.path(t, name).unlink()
-        if "spec" in step:
-            self.world.declare(t, **step["spec"])
-        for column, entries in step.get("column", {}).items():
-            self.world.column(t, column, **entries)
-        for statement in step.get("by_others", []):
-            self.world.sql(statement, t)
+
+    def _put(self, put, form, name: str, rows) -> None:
+        """Write rows of a file; `{columns: …, rows: …}` has the columns that the source has then, if not those of the spec."""
+        spec, named = self.world.specs[self.table], {} if isinstance(self.world.source, Messages) else {"name": name}
+        declared = spec["columns"]
+        if isinstance(rows, dict):
+            spec["columns"], rows = [{"name": n} for n in rows["columns"]], rows["rows"]
+        put(self.table, *map(form, rows), **named)
+        spec["columns"] = declared
+
+    def _send(self, said: dict) -> None:
+        """Send a message as it stands: `{update: {id: 1, v: a}, was: {id: 2}}`, or `{control: rename-column, columns: {…}}`."""
+        source, more = self.world.source, {n: said.pop(n) for n in ("partition", "at_ms") if n in said}
+        if "control" in said:
+            columns, told = said.pop("columns", {}), said.pop("control")
+            return source.control(told, self.table, **said, **more, **columns)
+        was = said.pop("was", None)
+        ((operation, row),) = said.items()
+        return source.data(operation, self.table, row, was, **more)
 
     def look(self, number: int, results: dict[str, Result]) -> None:
         """Carry out a step's decision, and keep what the table then is."""
@@ -93,22 +119,40 @@ class Case:
         result = w.decide(t, **step["decide"]) if "decide" in step else results.get(t, Result(t, "not there"))
         seen = {"result": result}
         if "rows" in step:
-            seen["rows"] = w.rows(t) if w.exists(t) else "no such table"
+            seen["rows"] = self._rows(step.get("of"))
         if "quarantine" in step:
             seen["quarantine"] = w.quarantine(t)
         if "position" in step:
             seen["position"] = w.position(t)["last"]
         if "columns_there" in step:
             seen["columns_there"] = [f.name for f in w.metadata(t).schema().fields]
+        if "renamed" in step or (number == 0 and any("renamed" in s for s in self.steps)):
+            ids = {f.name: f.field_id for f in w.metadata(t).schema().fields}
+            self.ids = self.ids or ids
+            seen["renamed"] = {n: next((o for o, i in self.ids.items() if i == ids.get(n)), None) for n in ids}
         self.found.append(seen)
+
+    def _rows(self, of: list[str] | None):
+        """Return the table's rows, or of each row the values of some columns."""
+        if not self.world.exists(self.table):
+            return "no such table"
+        rows, names = self.world.rows(self.table), [f.name for f in self.world.metadata(self.table).schema().fields]
+        if of is None:
+            return rows
+        return [tuple(r[names.index(n)] if n in names else f"no column {n}" for n in of) for r in rows]
 
 
 def _by_name(said, name: str) -> dict:
-    return {} if said is None else said if isinstance(said, dict) else {name: said}
+    """Return what is written to each file; what names no file goes to the usual one."""
+    if said is None:
+        return {}
+    return said if isinstance(said, dict) and "rows" not in said else {name: said}
 
 
-def _named(name: str, source) -> dict:
-    return {} if isinstance(source, Topic) else {"name": name}
+def spec_entries(said: dict) -> dict:
+    """Return entries of a spec, whose columns may be written `name TYPE`."""
+    columns = [c if isinstance(c, dict) else columns_of(c)[0] for c in said.get("columns", [])]
+    return {**said, **({"columns": columns} if columns else {})}
 
 
 def change(said: list):
@@ -154,10 +198,10 @@ def made(spark, catalog_options, tmp_path_factory):
     def make(file: str, name: str, request) -> dict[str, Case]:
         if (file, name) not in known:
             said = _read(file).get("worlds", {"csv": {}})[name] or {}
-            space, root = f"cases_{file}_{re.sub(r'W+', '_', name)}", tmp_path_factory.mktemp("cases") / "w"
+            space, root = f"cases_{file}_{name}", tmp_path_factory.mktemp("cases") / "w"
             w = World(root, space, catalog_options, said.get("target"), **said.get("settings", {}))
-            if said.get("stream") == "kafka":
-                Topic(w, request.getfixturevalue("kafka"), **said.get("target", {}))
+            if kind := said.get("stream"):
+                {"kafka": Topic, "kinesis": Shards}[kind](w, request.getfixturevalue(kind), **said.get("target", {}))
             elif "rules" in said:
                 w.source.rules = {"none": NO_RULES, "before-image": BEFORE_IMAGE}.get(said["rules"], said["rules"])
             known[file, name] = {n: Case(w, n, c) for n, c in cases(file, name).items()}
@@ -193,6 +237,7 @@ def check(step: dict, seen: dict, at: str) -> None:
     if "code" in said:
         assert result.code == said["code"], told
     assert result.names(*map(str, said.get("names", []))), told
+    assert not any(result.names(hidden) for hidden in said.get("hides", [])), told
     for count, number in said.get("counts", {}).items():
         assert result.counts.get(count, 0) == number, f"{told} {result.counts}"
     if "rows" in step:
@@ -205,3 +250,5 @@ def check(step: dict, seen: dict, at: str) -> None:
     for word in ("position", "columns_there"):
         if word in step:
             assert seen[word] == step[word], told
+    for new, old in step.get("renamed", {}).items():
+        assert seen["renamed"].get(new, "not there") == old, f"{told}: ids {seen['renamed']}"
