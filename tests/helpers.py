@@ -5,14 +5,11 @@ import json
 from collections import namedtuple
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 import yaml
 
 from frazil_old.config.settings import CdcMergeSettings, FullLoadSettings, SetupSettings
 from frazil_old.config.spec import parse_spec
-from frazil_old.core.changes import Changes
-from frazil_old.core.messages import MessageNames, _texts, type_messages
 from frazil_old.dms.endpoint import Endpoint, SourceTable, read_endpoint
 from frazil_old.dms.listing import list_table
 from frazil_old.dms.mappings import Mappings, read_mappings
@@ -68,29 +65,12 @@ def csv_field(value, null: str = "", delimiter: str = ",") -> str:
     return text
 
 
-def pieces(raw: bytes, size: int) -> list[bytes]:
-    """Return the bytes of a file as a store may send them."""
-    return [raw[at : at + size] for at in range(0, len(raw), size)]
-
-
 def spec_of(source: str, *columns: str, key="id", target: str = "", utc: tuple = ()) -> dict:
     """Return a spec as its YAML would hold it; columns are written `name TYPE`."""
     pairs = [c.split(" ", 1) for c in columns]
     entries = [{"name": n, "type": t, **({"utc": True} if n in utc else {})} for n, t in pairs]
     keys = [key] if isinstance(key, str) else list(key)
     return {"source": source, "target": target or source, "key": keys, "columns": entries}
-
-
-def type_parsed(messages, numbers, spec, names: MessageNames, partitions: int = 1) -> Changes:
-    """Return the changes in messages of one table that were parsed one by one, as columns of all their names."""
-    columns = {n: _texts([getattr(m, n) for m in messages]) for n in ("operation", "built", "committed", "spread")}
-    columns |= {"number": pa.array(numbers), "fault": _texts([m.fault or None for m in messages])}
-    old = {*names.columns.values()}
-    former = {n for some in names.former.values() for n in some}
-    data, old = {*old, *names.old_columns.values(), *former, *names.origin}, {*old, *former}
-    columns |= {f"data.{n}": _texts([m.data.get(n) for m in messages]) for n in data}
-    columns |= {f"old.{n}": _texts([m.old.get(n) for m in messages]) for n in old}
-    return type_messages(pa.table(columns), spec, names, partitions)
 
 
 WITH_BEFORE_IMAGE_AND_SEQUENCE = {
@@ -287,13 +267,6 @@ class World:
         }
 
 
-def rename_property(world: World, table: str, old: str, new: str) -> None:
-    """Give a property of a lake table another name."""
-    (value,), name = world.properties(table, old), world.name(table)
-    world.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('{new}' = '{value}')")
-    world.spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{old}')")
-
-
 def _by_table(results) -> dict:
     return {r.table.split(".", 1)[1]: r for r in results}
 
@@ -303,19 +276,7 @@ def read_csv(file: Path) -> list[list[str]]:
         return list(csv.reader(f))
 
 
-__all__ = [
-    "Change",
-    "D",
-    "Endpoint",
-    "I",
-    "Mappings",
-    "U",
-    "World",
-    "csv_field",
-    "read_csv",
-    "rename_property",
-    "spec_of",
-]
+__all__ = ["Change", "D", "Endpoint", "I", "Mappings", "U", "World", "csv_field", "read_csv", "spec_of"]
 
 
 def small_files(world, table, *rows):

@@ -319,7 +319,7 @@ CODES = [
     ("no-start", r"where in the stream"),
     ("two-loads", r"load records of two loads"),
     ("expired", r"expired before"),
-    ("unreadable", r"none of DMS's messages|no messages? of DMS"),
+    ("unreadable", r"none of DMS's"),
     ("wrong-width", r"\d+ fields, and \d+ in the layout"),
     ("rolled-back", r"was rolled back to snapshot|newer than its position"),
     ("history-gone", r"history of its position is gone"),

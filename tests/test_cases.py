@@ -103,7 +103,7 @@ class Case:
 
     def _send(self, said: dict) -> None:
         """Send a message as it stands: `{update: {id: 1, v: a}, was: {id: 2}}`, or `{control: rename-column, columns: {…}}`."""
-        source, more = self.world.source, {n: said.pop(n) for n in ("partition", "at_ms") if n in said}
+        source, more = self.world.source, {n: said.pop(n) for n in ("partition",) if n in said}
         if "control" in said:
             columns, told = said.pop("columns", {}), said.pop("control")
             return source.control(told, self.table, **said, **more, **columns)
@@ -203,7 +203,8 @@ def made(spark, catalog_options, tmp_path_factory):
             if kind := said.get("stream"):
                 {"kafka": Topic, "kinesis": Shards}[kind](w, request.getfixturevalue(kind), **said.get("target", {}))
             elif "rules" in said:
-                w.source.rules = {"none": NO_RULES, "before-image": BEFORE_IMAGE}.get(said["rules"], said["rules"])
+                named = {"none": NO_RULES, "before-image": BEFORE_IMAGE}
+                w.source.rules = named[said["rules"]] if isinstance(said["rules"], str) else said["rules"]
             known[file, name] = {n: Case(w, n, c) for n, c in cases(file, name).items()}
             assert len({c.table for c in known[file, name].values()}) == len(known[file, name]), (
                 "two cases have one table"
