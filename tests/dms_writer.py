@@ -219,11 +219,11 @@ class Messages:
         image = {"before-image": was} if was is not None else {}
         self.send(json.dumps({"data": row, **image, "metadata": metadata}, default=_json_value), partition)
 
-    def control(self, operation: str, table: str, partition: int = 0, **columns) -> None:
+    def control(self, operation: str, table: str, partition: int = 0, stamp=STAMP, primary_key=None, **columns) -> None:
         """Send a control record; `columns` are those of the table after it (`id="INT64"`)."""
-        metadata = {"timestamp": STAMP, "record-type": "control", "operation": operation, "schema-name": "public", "table-name": table}  # fmt: skip
+        metadata = {"timestamp": stamp, "record-type": "control", "operation": operation, "schema-name": "public", "table-name": table}  # fmt: skip
         defined = {n: {"nullable": True, "type": t} for n, t in columns.items()}
-        key = list(self.specs[table]["key"])
+        key = primary_key or list(self.specs[table]["key"])
         details = {"control": {"table-def": {"columns": defined, "primary-key": key}}} if columns else {}
         self.send(json.dumps({**details, "metadata": metadata}), partition)
 

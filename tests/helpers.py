@@ -239,13 +239,6 @@ class World:
         self.spark.sql(f"CALL lake.system.{procedure}(table => '{self.space}.{table}' {arguments})").collect()
 
 
-def rename_property(world: World, table: str, old: str, new: str) -> None:
-    """Give a property of a lake table another name."""
-    (value,), name = world.properties(table, old), world.name(table)
-    world.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('{new}' = '{value}')")
-    world.spark.sql(f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{old}')")
-
-
 def _by_table(results) -> dict:
     return {r.table.split(".", 1)[1]: r for r in results}
 

@@ -66,7 +66,7 @@ def _endpoint(world: World) -> dict:
 
 def _parameters(world: World) -> tuple[dict, dict]:
     """Return the parameters of the environment's file: the common ones, and those of single notebooks by section."""
-    own = ("input", "warehouses", "format_version")
+    own = ("input", "warehouses", "format_version", "landing_in_clear")
     given = {"lane": "rowdelta", **{RENAMED.get(k, k): v for k, v in world.settings.items() if k not in own}}
     common = {
         "source": world.stream or "source", "specs": "specs", "endpoint": "endpoint.json", "catalog": world.catalog,
@@ -168,6 +168,8 @@ def do(world: World, verb: str, settings: dict) -> list[Result]:
 def _result(found) -> Result:
     table, note = found.table.split(".", 1)[-1], str(found.note)
     wrong = found.status in ("failed", "waiting", "skipped", "stopped")
+    if found.status == "paused":
+        return Result(table, "stopped", "stopped", note, dict(found.counts), found.decision)
     return Result(table, found.status, code_of(note) if wrong else "", note, dict(found.counts), found.decision)
 
 
@@ -316,6 +318,15 @@ CODES = [
     ("stream-replaced", r"was created again after its position"),
     ("dms-silent", r"DMS does not answer|no AWS credentials were found"),
     ("stopped", r"^paused|is paused|: paused"),
+    ("key-changed", r"primary key is \(|the key is \("),
+    ("mask-changed", r"is (not )?masked in"),
+    ("no-promotion", r"no promotion leads there"),
+    ("no-key", r"has no key"),
+    ("no-start", r"where in the stream"),
+    ("two-loads", r"load records of two loads"),
+    ("expired", r"expired before"),
+    ("unreadable", r"none of DMS's"),
+    ("wrong-width", r"\d+ fields, and \d+ in the layout"),
     ("rolled-back", r"was rolled back to snapshot|newer than its position"),
     ("history-gone", r"history of its position is gone"),
     ("late-file", r"before the position|came late|late file"),

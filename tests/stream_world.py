@@ -47,9 +47,6 @@ class StreamWorld(World, ABC):
     def full_load(self, **settings):
         return super().full_load(**{"stream_start": "earliest", "load_complete_when": "declared", **settings})
 
-    def offsets(self, table: str = "t") -> list[int]:
-        return list(self.position(table)["stream"].values())
-
 
 class KafkaWorld(StreamWorld):
     def __init__(self, kafka, *arguments, partitions: int = 1, topics: int = 1):
@@ -98,17 +95,6 @@ class KinesisWorld(StreamWorld):
         start = self.shards()[partition]["HashKeyRange"]["StartingHashKey"]
         data = text if isinstance(text, bytes) else (text or "").encode()
         self.client.put_record(StreamName=self.stream, Data=data, PartitionKey="k", ExplicitHashKey=start)
-        return self
-
-    def split(self, partition: int = 0):
-        shard = self.shards()[partition]
-        middle = sum(int(shard["HashKeyRange"][k]) for k in ("StartingHashKey", "EndingHashKey")) // 2
-        self.client.split_shard(StreamName=self.stream, ShardToSplit=shard["ShardId"], NewStartingHashKey=str(middle))
-        return self
-
-    def join(self):
-        a, b = (s["ShardId"] for s in self.shards()[:2])
-        self.client.merge_shards(StreamName=self.stream, ShardToMerge=a, AdjacentShardToMerge=b)
         return self
 
 

@@ -477,20 +477,24 @@ def dms(monkeypatch):
 
 def test_a_table_waits_with_its_changes_until_dms_calls_its_load_completed(open_world, dms):
     w = open_world(load_complete_when=f"dms:{TASK}")
-    for table in ("done", "running", "short"):
+    for table in ("done", "running", "short", "broken"):
         w.table(table)
         w.source.load(table, (1, "old"), (2, "old"))
         w.source.changes(table, U(1, "new"), D(2))
-    dms.tables = {"done": ("Table completed", 2), "running": ("Full load", 2), "short": ("Table completed", 3)}
+    w.table("none")
+    dms.tables = {"done": ("Table completed", 2), "running": ("Full load", 2), "short": ("Table completed", 3), "broken": ("Table error", 2), "none": ("Table completed", 1)}  # fmt: skip
     w.setup()
-    assert {t: r.status for t, r in w.load().items()} == {"done": "loaded", "running": "waiting", "short": "waiting"}
+    assert {t: p["action"] for t, p in w.plan().items()}["done"] == "load"
+    waiting = dict.fromkeys(("running", "short", "broken", "none"), "waiting")
+    assert {t: r.status for t, r in w.load().items()} == {"done": "loaded", **waiting}
     merged = w.merge()
-    assert {t: r.status for t, r in merged.items()} == {"done": "merged", "running": "waiting", "short": "waiting"}
+    assert {t: r.status for t, r in merged.items()} == {"done": "merged", **waiting}
     assert w.rows("done") == [(1, "new")] and w.rows("running") == w.rows("short") == []
     w.source.load("short", (3, "old"), name="LOAD00000002.csv")
     dms.tables = {**dms.tables, "running": ("Table completed", 2)}
-    assert {t: r.status for t, r in w.load().items()} == {"done": "unchanged", "running": "loaded", "short": "loaded"}
-    w.merged()
+    loaded = {"done": "unchanged", "running": "loaded", "short": "loaded", "broken": "waiting", "none": "waiting"}
+    assert {t: r.status for t, r in w.load().items()} == loaded
+    w.merge()
     assert w.rows("running") == [(1, "new")] and w.rows("short") == [(1, "new"), (3, "old")]
 
 
