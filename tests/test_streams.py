@@ -424,13 +424,15 @@ def test_a_table_that_stops_takes_no_value_from_another_of_its_stream(stream):
     s.load("t", (1, "a", 10), (2, "b", 20))
     w.loaded()
     s.control("rename-column", "t", id="INT64", title="STRING", n="INT32")
-    s.control("drop-column", "t", id="INT64", title="STRING")
-    s.data("update", "t", {"id": 1, "title": "A"})
+    s.control("add-column", "t", id="INT64", title="STRING", n="INT32", v="INT32")
+    s.data("update", "t", {"id": 2, "title": None, "n": 21, "v": 7})
+    s.control("drop-column", "t", id="INT64", title="STRING", v="INT32")
+    s.data("update", "t", {"id": 1, "title": "C", "v": 9})
     s.data("insert", "u", {"id": "none", "v": "a"})
-    assert statuses(w.merge()) == {"t": "merged", "u": "failed"} and w.rows("t") == [(1, "A", 10), (2, "b", 20)]
-    s.data("update", "t", {"id": 2, "title": "B"})
+    assert statuses(w.merge()) == {"t": "merged", "u": "failed"} and w.rows("t") == [(1, "C", 10, 9), (2, None, 21, 7)]
+    s.data("update", "t", {"id": 2, "title": "B", "v": 1})
     w.merge()
-    assert w.rows("t") == [(1, "A", 10), (2, "B", 20)], "the values of a column that went are lost"
+    assert w.rows("t") == [(1, "C", 10, 9), (2, "B", 21, 1)], "the value of a column that went is lost"
 
 
 # --- tables without a spec
