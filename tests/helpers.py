@@ -248,19 +248,7 @@ def read_csv(file: Path) -> list[list[str]]:
         return list(csv.reader(f))
 
 
-__all__ = [
-    "Change",
-    "D",
-    "Endpoint",
-    "I",
-    "Mappings",
-    "U",
-    "World",
-    "csv_field",
-    "read_csv",
-    "rename_property",
-    "spec_of",
-]
+__all__ = ["Change", "D", "Endpoint", "I", "Mappings", "U", "World", "csv_field", "read_csv", "spec_of"]
 
 
 def small_files(world, table, *rows):
