@@ -8,7 +8,7 @@ BOTH   := -n 2 --dist loadgroup --no-loadscope-reorder
 NEW    := $(shell sed -n 's|^test|tests/test|p' tests/passes_on_new.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo lab test test-slow test-aws test-env aws-env test-airflow test-engines test-ddl test-quick bench torture planted screens lint format lock clean
+.PHONY: help env demo lab test test-slow test-aws test-env aws-env test-airflow test-engines test-quick bench torture planted screens lint format lock clean
 
 help: ## Show the commands
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -75,9 +75,6 @@ test-engines: test-env aws-env .trino/classpath ## Read tables with Trino over G
 
 .trino/classpath: tests/trino/pom.xml
 	mvn --batch-mode --quiet --file $< dependency:build-classpath -Dmdep.outputFile=$(CURDIR)/$@
-
-test-ddl: test-env ## Try every schema change in every form of files (lib/docs/schema-changes.md)
-	FRAZIL_DDL=1 $(BIN)/python -m pytest tests/test_schema_changes.py
 
 test-quick: test-env ## Run the tests that need no JVM
 	$(PYTEST) tests -m "not spark and not notebooks and not slow and not torture and not aws" $(BOTH)

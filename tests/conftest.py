@@ -108,24 +108,6 @@ def world(new_world):
 
 
 @pytest.fixture
-def loaded(world):
-    """A table of three rows, loaded."""
-    return world.table("t").load("t", (1, "a"), (2, "b"), (3, "c")).loaded()
-
-
-@pytest.fixture
-def in_this_process(monkeypatch):
-    """Spark's tasks are not to be asked for a row."""
-    from frazil_old.engine import large_batch, load_files
-
-    def read(*_):
-        raise AssertionError("a task reads a file")
-
-    monkeypatch.setattr(large_batch, "collapse_files", read)
-    monkeypatch.setattr(load_files, "write_in_tasks", read)
-
-
-@pytest.fixture
 def open_world(spark, catalog_options, tmp_path):
     """Make a world behind the library's doors; `target` is the settings of the S3 target, other arguments are settings."""
 

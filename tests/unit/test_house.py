@@ -27,7 +27,7 @@ CEILINGS = {
     ("cli", "aws"): 900,
 }
 """The most lines of Python that rooms have together. A ceiling may be lowered, never raised."""
-MOST_LINES, MOST_OTHER_LINES, MOST_TEST_LINES = 15_000, 1_200, 45_000
+MOST_LINES, MOST_OTHER_LINES, MOST_TEST_LINES = 15_000, 1_200, 20_000
 """The most lines of Python in the house, of its other texts (Java, SQL, YAML, shell), and of the tests with their cases."""
 
 FLOORS = ["errors", "results", "settings", "core", "dms", "iceberg", "engine", "pipeline", "cli"]
