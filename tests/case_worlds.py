@@ -191,21 +191,22 @@ def change(said: list):
 def through(world: World, cases: list[Case]) -> None:
     """Let all cases of a world go through their steps at the same time."""
     for number in range(max(len(c.steps) for c in cases)):
-        steps = [step for c in cases if (step := c.step(number)) is not None]
-        for case in cases:
+        now = [c for c in cases if c.step(number) is not None]
+        steps = [c.steps[number] for c in now]
+        for case in now:
             case.write(number)
         together: dict[str, list] = {}
-        for name, changes in (item for c in cases for item in c.of_all_tables(number).items()):
+        for name, changes in (item for c in now for item in c.of_all_tables(number).items()):
             together.setdefault(name, []).extend(changes)
         for name, changes in together.items():
             world.source.of_all_tables(name, *changes)
         if any(step.get("new_process") for step in steps):
             world.new_process()
-        results = world.through()
+        results = world.through(**({} if len(now) == len(cases) else {"tables": [c.table for c in now]}))
         if any(step.get("maintain") for step in steps):
             world.maintain()
         told = {"plan": world.plan(), "check": world.check()} if any("told" in step for step in steps) else {}
-        for case in cases:
+        for case in now:
             case.look(number, results, told)
 
 

@@ -136,11 +136,11 @@ class World:
         """Apply what is pending, and insist that it went well."""
         return self._insist(self.merge(**settings))
 
-    def through(self) -> dict[str, Result]:
+    def through(self, **settings) -> dict[str, Result]:
         """Set up, load and merge; return the last result of each table, or the first that failed."""
         found: dict[str, Result] = {}
         for verb in (self.setup, self.load, self.merge):
-            found |= {t: r for t, r in verb().items() if t not in found or not found[t].failed}
+            found |= {t: r for t, r in verb(**settings).items() if t not in found or not found[t].failed}
         return found
 
     def _insist(self, results: dict[str, Result]) -> World:
