@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 UV     := $(BIN)/uv
 PYTEST := $(BIN)/python -m pytest
-BOTH   := -n 2 --dist loadgroup --no-loadscope-reorder
+BOTH   := -n 2 --dist loadfile --no-loadscope-reorder
 NEW    := $(shell sed -n 's|^test|tests/test|p' tests/passes_on_new.txt)
 
 .DEFAULT_GOAL := help

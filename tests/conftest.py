@@ -119,14 +119,22 @@ def open_world(spark, catalog_options, tmp_path):
     house().forget()
 
 
-@pytest.hookimpl(tryfirst=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Let the tests of a file, or of a world of cases, run in one process."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file, _, case = nodeid.partition("::test_a_case_ends_as_it_says[")
+            return "-".join(case.split("-")[:2]) if case else nodeid.split("::")[0]
+
+    return Scheduling(config, log)
+
+
 def pytest_collection_modifyitems(config, items):
-    """Keep the tests of the library under test; those of a file, or of a file of cases, run in one process."""
+    """Keep the tests of the library under test."""
     items[:], others = of_this_house(items)
     config.hook.pytest_deselected(items=others)
-    for item in items:
-        of_cases = getattr(item, "callspec", None) and item.callspec.params.get("file")
-        item.add_marker(pytest.mark.xdist_group(of_cases if item.path.name == "test_cases.py" else item.path.stem))
 
 
 @pytest.hookimpl(wrapper=True)
