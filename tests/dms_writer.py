@@ -185,6 +185,17 @@ def _parquet_column(values: list) -> pa.Array:
     return pa.array([None if v is None else str(v) for v in values], pa.string())
 
 
+def data_message(operation: str, table: str, row: dict, was: dict | None = None, **metadata: str) -> str:
+    """Return a data message as DMS writes it; `was` is its before-image, and `metadata` (with `_` for `-`) is what differs."""
+    usual = {
+        "timestamp": STAMP, "record-type": "data", "operation": operation, "partition-key-type": "schema-table",
+        "schema-name": "public", "table-name": table, "commit-timestamp": STAMP,
+    }  # fmt: skip
+    image = {"before-image": was} if was is not None else {}
+    told = usual | {name.replace("_", "-"): text for name, text in metadata.items()}
+    return json.dumps({"data": row, **image, "metadata": told}, default=_json_value)
+
+
 class Messages:
     """What DMS puts into a stream: the texts of messages, each with the partition that it goes to."""
 
@@ -212,12 +223,7 @@ class Messages:
 
     def data(self, operation: str, table: str, row: dict, was: dict | None = None, partition: int = 0) -> None:
         """Send one data message."""
-        metadata = {
-            "timestamp": STAMP, "record-type": "data", "operation": operation, "partition-key-type": "schema-table",
-            "schema-name": "public", "table-name": table, "commit-timestamp": STAMP,
-        }  # fmt: skip
-        image = {"before-image": was} if was is not None else {}
-        self.send(json.dumps({"data": row, **image, "metadata": metadata}, default=_json_value), partition)
+        self.send(data_message(operation, table, row, was), partition)
 
     def control(self, operation: str, table: str, partition: int = 0, stamp=STAMP, primary_key=None, **columns) -> None:
         """Send a control record; `columns` are those of the table after it (`id="INT64"`)."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import random
 
 import pytest
 
 from dms_streams import Topic
-from dms_writer import STAMP, I, U
+from dms_writer import STAMP, I, U, data_message
 
 pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
 FAR = ("2999-01-01T00:00:00Z", 32_472_144_000_000)  # as DMS writes a time, and as a broker has it
@@ -16,11 +15,20 @@ FAR = ("2999-01-01T00:00:00Z", 32_472_144_000_000)  # as DMS writes a time, and 
 
 def message(operation: str, table: str, row: dict, stamp: str = STAMP) -> str:
     """Return a change as DMS writes it where it spreads changes by the primary key."""
-    metadata = {
-        "timestamp": stamp, "record-type": "data", "operation": operation, "partition-key-type": "primary-key",
-        "schema-name": "public", "table-name": table, "commit-timestamp": stamp,
-    }  # fmt: skip
-    return json.dumps({"data": row, "metadata": metadata})
+    return data_message(
+        operation, table, row, timestamp=stamp, commit_timestamp=stamp, partition_key_type="primary-key"
+    )
+
+
+def followed(open_world, kafka) -> tuple:
+    """Return a world whose table was loaded from a topic of one partition and changed once, and the topic."""
+    w = open_world().table("t")
+    s = Topic(w, kafka)
+    s.load("t", (1, "a"), (2, "b"))
+    w.loaded()
+    s.changes("t", U(1, "x"))
+    w.merged()
+    return w, s
 
 
 def test_changes_that_are_spread_by_key_end_as_a_replay_although_all_have_one_time(open_world, kafka):  # B10
@@ -53,32 +61,18 @@ def test_a_message_from_the_far_future_holds_nothing_up(open_world, kafka):  # B
 
 
 def test_partitions_that_are_added_between_runs_are_read_from_their_first_message(open_world, kafka):
-    from confluent_kafka.admin import AdminClient, NewPartitions
+    from confluent_kafka.admin import NewPartitions
 
-    w = open_world().table("t")
-    s = Topic(w, kafka)
-    s.load("t", (1, "a"), (2, "b"))
-    w.loaded()
-    s.changes("t", U(1, "x"))
-    w.merged()
-    admin = AdminClient({"bootstrap.servers": kafka.brokers, "log_level": 0})
-    admin.create_partitions([NewPartitions(s.name, 3)])[s.name].result(30)
+    w, s = followed(open_world, kafka)
+    kafka.admin().create_partitions([NewPartitions(s.name, 3)])[s.name].result(30)
     for key, partition in ((1, 0), (3, 1), (4, 2)):
         s.send(message("insert" if key > 2 else "update", "t", {"id": key, "v": "new"}), partition)
     assert w.merged().rows("t") == [(1, "new"), (2, "b"), (3, "new"), (4, "new")]
 
 
 def test_a_topic_that_is_made_anew_stops_its_tables_however_many_messages_it_has(open_world, kafka):  # A6
-    from confluent_kafka.admin import AdminClient
-
-    w = open_world().table("t")
-    s = Topic(w, kafka)
-    s.load("t", (1, "a"), (2, "b"))
-    w.loaded()
-    s.changes("t", U(1, "x"))
-    w.merged()
-    admin = AdminClient({"bootstrap.servers": kafka.brokers, "log_level": 0})
-    admin.delete_topics([s.name])[s.name].result(30)
+    w, s = followed(open_world, kafka)
+    kafka.admin().delete_topics([s.name])[s.name].result(30)
     kafka.create_topic(s.name, 1)
     for count in (0, 1, 9):
         s.changes("t", *[I(10 + n, "new") for n in range(count)])

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from dms_streams import Shards, Topic
-from dms_writer import STAMP, D, I, U
+from dms_writer import STAMP, D, I, U, data_message
 
 pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
 JUNK = '{"data": {"id"'
@@ -55,9 +55,7 @@ def mapped(source, **topics: str) -> None:
 
 def record(operation: str, table: str = "t", was: dict | None = None, schema: str = "public", spread: str = "schema-table", **row) -> str:  # fmt: skip
     """Return a data message."""
-    about = {"record-type": "data", "operation": operation, "partition-key-type": spread, "schema-name": schema, "table-name": table}  # fmt: skip
-    image = {} if was is None else {"before-image": was}
-    return json.dumps({"data": row, **image, "metadata": {"timestamp": STAMP, "commit-timestamp": STAMP, **about}})
+    return data_message(operation, table, row, was, schema_name=schema, partition_key_type=spread)
 
 
 def definition(schema: str, table: str, key: list[str], **columns) -> str:
