@@ -5,6 +5,12 @@ import threading
 import time
 from dataclasses import dataclass, field
 
+SNOW = {
+    "engine": "snowflake", "database": "analytics", "region": "eu-west-1", "account": "123456789012", "location": "s3://lake/warehouse/",
+    "role": "arn:aws:iam::123456789012:role/reader", "connect": "fake_driver:connect",
+}  # fmt: skip
+"""What an environment declares of a warehouse that this driver reaches."""
+
 
 @dataclass
 class FakeServer:

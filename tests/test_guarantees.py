@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from dms_writer import FILE1, FILE2, FILE3, D, I, U, file_name
-from fake_driver import SERVERS, FakeServer
+from fake_driver import SERVERS, SNOW, FakeServer
 from rest_catalog import RestCatalog
 from world import World, house
 
@@ -235,10 +235,7 @@ def test_the_cost_of_a_batch_grows_neither_with_the_number_of_batches_nor_with_t
 
 # --- warehouses
 
-SNOW = {
-    "engine": "snowflake", "database": "analytics", "region": "eu-west-1", "account": "123456789012", "location": "s3://lake/warehouse/",
-    "role": "arn:aws:iam::123456789012:role/reader", "connect": "fake_driver:connect", "refresh_wait_s": 0.5,
-}  # fmt: skip
+IMPATIENT = {**SNOW, "refresh_wait_s": 0.5}
 
 
 def test_a_warehouse_that_fails_or_hangs_holds_no_batch_up_and_is_named(open_world, monkeypatch):
@@ -247,7 +244,7 @@ def test_a_warehouse_that_fails_or_hangs_holds_no_batch_up_and_is_named(open_wor
     hanging = FakeServer(answers=[("REFRESH", lambda _: awake.wait(60) and [])])
     for name, server in (("broken", broken), ("hanging", hanging)):
         monkeypatch.setitem(SERVERS, name, server)
-    declared = {name: {**SNOW, "options": {"server": name}} for name in ("broken", "hanging", "absent")}
+    declared = {name: {**IMPATIENT, "options": {"server": name}} for name in ("broken", "hanging", "absent")}
     w = open_world(warehouses=declared).table("t")
     w.source.load("t", (1, "a"), (2, "b"))
     w.loaded()
@@ -284,7 +281,7 @@ def secret_in(w, of: str, variable: str) -> str:
 
 def leaky_warehouse() -> dict:
     """Return a warehouse whose driver shows its login in an error: it takes the login for the name of a module."""
-    return {**SNOW, "connect": "importlib:import_module", "secret": "env:DRIVER_LOGIN"}
+    return {**IMPATIENT, "connect": "importlib:import_module", "secret": "env:DRIVER_LOGIN"}
 
 
 class CommandLines(threading.Thread):

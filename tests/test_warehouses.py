@@ -8,13 +8,9 @@ import duckdb
 import pytest
 
 from dms_writer import U, file_name
-from fake_driver import SERVERS, FakeServer
+from fake_driver import SERVERS, SNOW, FakeServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
-SNOW = {
-    "engine": "snowflake", "database": "analytics", "region": "eu-west-1", "account": "123456789012", "location": "s3://lake/warehouse/",
-    "role": "arn:aws:iam::123456789012:role/reader", "connect": "fake_driver:connect",
-}  # fmt: skip
 
 
 @pytest.fixture
