@@ -42,16 +42,11 @@ class Case:
         more = {"key": said["key"]} if "key" in said else {}
         world.table(self.table, *said.get("columns", ()), **more, **spec_entries(said.get("declare", {})))
 
-    def step(self, number: int) -> dict | None:
-        """Return a step, or None after the last one."""
-        return self.steps[number] if number < len(self.steps) else None
-
     # --- what a step writes
 
     def write(self, number: int) -> None:
         """Write what a step brings: to the spec, to the source, and by another writer."""
-        if (step := self.step(number)) is None:
-            return
+        step = self.steps[number]
         if "spec" in step:
             self.world.declare(self.table, **spec_entries(step["spec"]))
         for column, entries in step.get("column", {}).items():
@@ -120,8 +115,7 @@ class Case:
 
     def of_all_tables(self, number: int) -> dict[str, list]:
         """Return this table's changes of a step, by the names of the files of all tables."""
-        step = self.step(number)
-        said = by_name(step.get("changes"), file_name(number)) if self.together and step else {}
+        said = by_name(self.steps[number].get("changes"), file_name(number)) if self.together else {}
         day = f"CDC_TXN-2024010{number + 1}"
         return {name.replace("20240101-", day): [(self.table, change(r)) for r in rows] for name, rows in said.items()}
 
@@ -129,9 +123,7 @@ class Case:
 
     def look(self, number: int, results: dict[str, Result], told: dict) -> None:
         """Carry out a step's decision, and keep what the table then is."""
-        if (step := self.step(number)) is None:
-            return
-        w, t = self.world, self.table
+        step, w, t = self.steps[number], self.world, self.table
         result = w.decide(t, **step["decide"]) if "decide" in step else results.get(t, Result(t, "not there"))
         seen = {"result": result}
         if "told" in step:
@@ -191,7 +183,7 @@ def change(said: list):
 def through(world: World, cases: list[Case]) -> None:
     """Let all cases of a world go through their steps at the same time."""
     for number in range(max(len(c.steps) for c in cases)):
-        now = [c for c in cases if c.step(number) is not None]
+        now = [c for c in cases if number < len(c.steps)]
         steps = [c.steps[number] for c in now]
         for case in now:
             case.write(number)

@@ -30,5 +30,7 @@ def runs_on_new(item) -> bool:
 
 def of_this_house(items: list) -> tuple[list, list]:
     """Divide tests into those of the library under test and the others."""
-    new = house_name() == "new"
-    return [i for i in items if runs_on_new(i) == new], [i for i in items if runs_on_new(i) != new]
+    divided: tuple[list, list] = [], []
+    for item in items:
+        divided[runs_on_new(item) != (house_name() == "new")].append(item)
+    return divided
