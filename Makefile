@@ -3,6 +3,7 @@ PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 UV     := $(BIN)/uv
+INSTALL = $(UV) pip install --quiet --python $(BIN)/python
 PYTEST := $(BIN)/python -m pytest
 BOTH   := -n 2 --dist loadfile --no-loadscope-reorder
 NEW    := $(shell sed -n 's|^test|tests/test|p' tests/passes_on_new.txt)
@@ -20,13 +21,13 @@ $(UV):
 
 env: $(VENV)/.ready ## Build the virtual environment (Python 3.11; Java 17 must be there)
 $(VENV)/.ready: lib/locks/demo.txt lib/pyproject.toml | $(UV)
-	$(UV) pip install --quiet --python $(BIN)/python -r lib/locks/demo.txt
-	$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable lib
+	$(INSTALL) -r lib/locks/demo.txt
+	$(INSTALL) --no-deps --editable lib
 	@touch $@
 
 test-env: $(VENV)/.test
 $(VENV)/.test: lib/locks/test.txt $(VENV)/.ready
-	$(UV) pip install --quiet --python $(BIN)/python -r lib/locks/test.txt
+	$(INSTALL) -r lib/locks/test.txt
 	@touch $@
 
 aws-env: .venv-aws/.ready
@@ -70,7 +71,7 @@ test-airflow: test-env ## Run the Airflow DAG of the schedules page in a real Ai
 	FRAZIL_AIRFLOW=$(CURDIR)/.venv-airflow/bin/python $(BIN)/python -m pytest tests/test_troubles.py -k airflow
 
 test-engines: test-env aws-env .trino/classpath ## Read tables with Trino over Glue and REST (Maven and a JDK 25 must be there: TRINO_JAVA_HOME)
-	$(UV) pip install --quiet --python $(BIN)/python -r lib/locks/engines.txt
+	$(INSTALL) -r lib/locks/engines.txt
 	$(PYTEST) tests/test_engines.py -rs
 
 .trino/classpath: tests/trino/pom.xml
@@ -81,7 +82,7 @@ test-quick: test-env ## Run the tests that need no JVM
 	FRAZIL_HOUSE=new $(PYTEST) tests/unit $(NEW) -m "not spark and not slow and not torture" $(BOTH)
 
 bench: test-env ## Measure: BENCH="parse list" for some groups, QUICK=1 for small ones; figures go to runs/bench/results.json
-	@$(UV) pip install --quiet --python $(BIN)/python -r lib/locks/bench.txt
+	@$(INSTALL) -r lib/locks/bench.txt
 	@$(BIN)/python tests/bench $(BENCH) $(if $(QUICK),--quick)
 
 torture: test-env ## Try to break it: long histories, a fault at every request; COUNT chooses how many histories

@@ -17,9 +17,10 @@ def main(archive: str) -> None:
 
 
 def _load_and_merge(root: Path) -> None:
+    from dms_writer import FILE1, FILE2, D, I, U
     from frazil_old.config.settings import Settings
     from frazil_old.config.spark_session import get_spark
-    from helpers import FILE1, FILE2, D, I, U, World
+    from helpers import World
 
     catalog = {"type": "jdbc", "uri": f"jdbc:sqlite:{root}/catalog.db", "warehouse": f"{root}/warehouse"}
     get_spark(Settings(root=str(root / "session"), catalog_options=catalog))

@@ -1,84 +1,22 @@
-"""Builders that let a test read as a sentence: change rows, CSV text, and a small world of source, specs and lake."""
+"""A small world of source, specs and lake that opens the old library itself."""
 
-import csv
 import json
-from collections import namedtuple
 from pathlib import Path
 
-import pytest
 import yaml
 
+from dms_writer import BEFORE_IMAGE, COMMITTED, FILE1, LOAD, Change, columns_of, csv_field
 from frazil_old.config.settings import CdcMergeSettings, FullLoadSettings, SetupSettings
-from frazil_old.dms.endpoint import Endpoint
-from frazil_old.dms.mappings import Mappings
 from frazil_old.flows import cdc, full_load, setup
 from frazil_old.flows.workbook import Workbook
 from frazil_old.lake import jvm
 
-LOAD1, FILE1, FILE2, FILE3 = (
-    "LOAD00000001.csv",
-    "20240101-100000000.csv",
-    "20240101-100100000.csv",
-    "20240101-100200000.csv",
-)
-ONE_COMMIT = "2024-01-01 09:59:00.000000"
-
-
-class Killed(BaseException):
-    """The process dies here: nothing may catch this and tidy up."""
-
-
-def slow(*values, **more):
-    """One case of a parametrised test that only `make test-slow` runs."""
-    return pytest.param(*values, marks=pytest.mark.slow, **more)
-
-
-Change = namedtuple("Change", "op values was seq ts")
-
-
-def I(*values, seq="", ts=ONE_COMMIT):  # noqa: E743
-    """An insert of a row."""
-    return Change("I", values, None, seq, ts)
-
-
-def U(*values, was=None, seq="", ts=ONE_COMMIT):
-    """An update to a row; `was` is the old key where it changed (a tuple for a composite key)."""
-    return Change("U", values, was, seq, ts)
-
-
-def D(*values, seq="", ts=ONE_COMMIT):
-    """A delete, of which the key is enough."""
-    return Change("D", values, None, seq, ts)
-
-
-def csv_field(value, null: str = "", delimiter: str = ",") -> str:
-    """Write one value as DMS does: null as its token, an empty text quoted, quotes doubled."""
-    if value is None:
-        return null
-    text = str(value)
-    if text == "" or text == null or any(c in text for c in (delimiter, '"', "\n", "\r")):
-        return '"' + text.replace('"', '""') + '"'
-    return text
-
 
 def spec_of(source: str, *columns: str, key="id", target: str = "", utc: tuple = ()) -> dict:
     """Return a spec as its YAML would hold it; columns are written `name TYPE`."""
-    pairs = [c.split(" ", 1) for c in columns]
-    entries = [{"name": n, "type": t, **({"utc": True} if n in utc else {})} for n, t in pairs]
     keys = [key] if isinstance(key, str) else list(key)
+    entries = [{**c, **({"utc": True} if c["name"] in utc else {})} for c in columns_of(*columns)]
     return {"source": source, "target": target or source, "key": keys, "columns": entries}
-
-
-WITH_BEFORE_IMAGE_AND_SEQUENCE = {
-    "rules": [
-        {"rule-type": "transformation", "rule-action": "add-column", "value": "seq", "expression": "$AR_H_CHANGE_SEQ"},
-        {
-            "rule-type": "transformation",
-            "rule-action": "add-before-image-columns",
-            "before-image-def": {"column-prefix": "BI_"},
-        },
-    ]
-}
 
 
 class World:
@@ -89,7 +27,7 @@ class World:
         self.s3 = {"CsvNullValue": "", "TimestampColumnName": "ts", **s3_settings}
         self.own: dict = {}
         self.given: dict = {}  # parameters of every notebook
-        self.rules = WITH_BEFORE_IMAGE_AND_SEQUENCE
+        self.rules = BEFORE_IMAGE
         self.specs: dict[str, dict] = {}
         self.said: list[str] = []
         for folder in ("source/public", "specs"):
@@ -108,10 +46,10 @@ class World:
         (self.root / f"specs/{name}.yml").write_text(yaml.safe_dump(self.specs[name]))
         return self
 
-    def load(self, table: str, *rows: tuple, name: str = LOAD1) -> "World":
+    def load(self, table: str, *rows: tuple, name: str = LOAD) -> "World":
         lines = [
             self._line(
-                (*(["I"] if self.s3.get("IncludeOpForFullLoad") else []), ONE_COMMIT, *r, *self._tail(table, "", None))
+                (*(["I"] if self.s3.get("IncludeOpForFullLoad") else []), COMMITTED, *r, *self._tail(table, "", None))
             )
             for r in rows
         ]
@@ -230,28 +168,9 @@ class World:
     def position(self, table: str) -> dict:
         return json.loads(self.iceberg(table).properties().get("frazil.position"))
 
-    def properties(self, table: str, *names: str) -> tuple[str | None, ...]:
-        """Return the texts of properties of a lake table; None for one that it does not have."""
-        there = self.iceberg(table).properties()
-        return tuple(there.get(name) for name in names)
-
     def call(self, procedure: str, table: str, arguments: str = "") -> None:
         self.spark.sql(f"CALL lake.system.{procedure}(table => '{self.space}.{table}' {arguments})").collect()
 
 
 def _by_table(results) -> dict:
     return {r.table.split(".", 1)[1]: r for r in results}
-
-
-def read_csv(file: Path) -> list[list[str]]:
-    with open(file, encoding="utf-8", newline="") as f:
-        return list(csv.reader(f))
-
-
-__all__ = ["Change", "D", "Endpoint", "I", "Mappings", "U", "World", "csv_field", "read_csv", "spec_of"]
-
-
-def small_files(world, table, *rows):
-    """Write rows to main as another writer would, one small file each, and so give a compaction something to do."""
-    for row in rows:
-        world.spark.sql(f"INSERT INTO {world.name(table)} VALUES {row}")

@@ -13,13 +13,13 @@ import pyspark
 import pytest
 
 import aws_emulator
+import table_reader
 from aws_emulator import REGION, client
 from frazil_old import cli, exit_codes
 from frazil_old.cli import aws_job, bundle
 from frazil_old.config import jars
 from frazil_old.config.spark_session import EXTENSIONS
 from helpers import World
-from lake_reader import lake_rows
 
 pytestmark = pytest.mark.aws
 
@@ -173,7 +173,7 @@ def test_a_job_in_spark_submit_runs_a_notebook_and_keeps_it_on_s3(tmp_path, monk
     for notebook in ("00_setup", "01_full_load"):
         done = subprocess.run([*submit, notebook], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)  # fmt: skip
         assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    assert lake_rows(options, "app.t") == [(1, "a")]
+    assert table_reader.rows(options, "app.t") == [(1, "a")]
     records = {n: json.loads(text) for n, text in kept(url).items() if n.endswith("run.json") and text != b"{}"}
     assert {r["outcome"] for r in records.values()} == {"ok"} and len(records) == 2
     assert [n for n in kept(url) if n.startswith("01_full_load") and n.endswith(".ipynb")]

@@ -14,13 +14,13 @@ import aws_emulator
 from asl_harness import Ended, Refused, argument_faults, events_of, run
 from aws_emulator import ACCOUNT, REGION, client
 from aws_graph import ENGINES, JOB_FAILED, TASK, VALUES, depth, dms, machine, send, services, turns, waiting
+from dms_writer import I, U
 from frazil_old.aws import stack_template
 from frazil_old.aws.deployment_parameters import Deployment, Place
 from frazil_old.aws.engines import spark_options
 from frazil_old.aws.hint_queue import delete_before
 from frazil_old.config.settings import AwsSettings
 from frazil_old.config.spark_session import EXTENSIONS
-from helpers import I, U
 
 pytestmark = pytest.mark.aws
 

@@ -18,14 +18,15 @@ import pytest
 import yaml
 
 import aws_emulator
+import table_reader
 from asl_harness import run
 from aws_emulator import REGION, client
 from aws_graph import JOB_FAILED, machine, send, services, waiting
+from dms_writer import D, I, U
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_old.cli import aws_job
 from frazil_old.config import jars
-from helpers import D, I, U, World
-from lake_reader import lake_rows
+from helpers import World
 
 LIB = Path(jars.__file__).parent.parent.parent
 RUNS = "s3://work-bucket/frazil/w/runs"
@@ -181,7 +182,7 @@ def test_the_tables_equal_the_source_whatever_became_of_events_and_jobs(lived):
     here, first, second = lived
     assert (first.status, second.status) == ("SUCCEEDED", "SUCCEEDED"), (first.cause, second.cause, here.jobs)
     assert here.files == 200 and here.fates == {"once", "twice", "lost", "late"}
-    assert {name: dict(lake_rows(here.options, f"app.{name}")) for name in here.expected} == here.expected
+    assert {name: dict(table_reader.rows(here.options, f"app.{name}")) for name in here.expected} == here.expected
 
 
 def test_a_killed_job_and_one_longer_than_the_visibility_time_were_among_the_jobs(lived):
@@ -250,6 +251,6 @@ def test_a_job_compares_with_the_source_by_a_login_that_only_secrets_manager_hol
         json.loads(text) for file, text in found.items() if "02_cdc_merge" in file and file.endswith("/run.json")
     ]
     assert record["outcome"] == "needs a decision" and "public.t: differs" in record["cause"], record
-    assert dict(lake_rows(options, "app.t")) == {1: "a", 2: "c"}
+    assert dict(table_reader.rows(options, "app.t")) == {1: "a", 2: "c"}
     assert postgres.password not in ran.stdout + ran.stderr
     assert [file for file, text in found.items() if postgres.password.encode() in text] == []

@@ -12,7 +12,7 @@ import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from pyspark import SparkContext
 
-from helpers import U
+from dms_writer import U
 
 ROOT = Path(__file__).parent.parent
 

@@ -14,6 +14,7 @@ import yaml
 
 import aws_emulator
 import trino_server
+from dms_writer import D, I, U
 from frazil_old.cli.commands import main
 from frazil_old.config import jars
 from frazil_old.config.settings import ParameterError, Settings, resolve
@@ -22,7 +23,7 @@ from frazil_old.config.warehouse_model import WarehouseEntries
 from frazil_old.config.warehouses import Warehouse
 from frazil_old.lake import pyiceberg_catalog
 from frazil_old.warehouses.family import family
-from helpers import D, I, U, World
+from helpers import World
 from rest_catalog import RestCatalog
 
 pytestmark = [pytest.mark.engines, pytest.mark.spark]

@@ -7,12 +7,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from dms_writer import FILE1, FILE2, FILE3, LOAD, D, I, U
 from frazil_old.config.settings import ExploreSettings, MaintenanceSettings, ParameterError
 from frazil_old.config.timestamps import clock
 from frazil_old.flows import explore, quarantine_counts, row_history
 from frazil_old.flows.explore import ExploreError
 from frazil_old.lake import table_history
-from helpers import FILE1, FILE2, FILE3, LOAD1, D, I, U
 
 pytestmark = pytest.mark.spark
 FOUR = "20240101-100300000.csv"
@@ -157,7 +157,7 @@ def test_without_commit_times_a_file_of_another_time_zone_bounds_them_by_its_zon
     zone = "America/Bogota"
     w = new_world(DatePartitionEnabled=True, DatePartitionTimezone=zone, TimestampColumnName="")
     w.rules = {"rules": []}
-    w.table("t").write("t", LOAD1, "1,a\n").loaded()
+    w.table("t").write("t", LOAD, "1,a\n").loaded()
     written = datetime(2024, 1, 1, 10, tzinfo=UTC).astimezone(ZoneInfo(zone))
     w.write("t", f"{written:%Y/%m/%d/%Y%m%d-%H%M%S000}.csv", "U,1,b\n").merged()
     (row,) = explore.as_of(w.book(ExploreSettings)).rows

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 import aws_emulator
+from dms_writer import U
 from frazil_old import exit_codes
 from frazil_old.cli import main
 from frazil_old.cli.aws import _lag
@@ -19,7 +20,7 @@ from frazil_old.errors import FrazilError
 from frazil_old.flows import pending_work
 from frazil_old.flows.workbook import Workbook
 from frazil_old.lake import pyiceberg_catalog
-from helpers import U, World
+from helpers import World
 
 pytestmark = pytest.mark.aws
 

@@ -20,7 +20,8 @@ import pytest
 import yaml
 
 import reference
-from helpers import I, U, World
+from dms_writer import I, U
+from helpers import World
 
 pytestmark = pytest.mark.notebooks
 ROOT = Path(__file__).parent.parent

@@ -2,9 +2,9 @@
 
 import pytest
 
+from dms_writer import FILE1, FILE2, U
 from frazil_old.config.settings import ExploreSettings
 from frazil_old.flows import explore, row_history
-from helpers import FILE1, FILE2, U
 
 pytestmark = pytest.mark.spark
 FIRST = {"d": "0001-01-01", "n": "0001-01-01 00:00:00", "u": "0001-01-01 00:00:00", "t": "00:00:00"}
