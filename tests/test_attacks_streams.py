@@ -64,7 +64,8 @@ def test_partitions_that_are_added_between_runs_are_read_from_their_first_messag
     from confluent_kafka.admin import NewPartitions
 
     w, s = followed(open_world, kafka)
-    kafka.admin().create_partitions([NewPartitions(s.name, 3)])[s.name].result(30)
+    admin = kafka.admin()  # without a name it would end before its answer comes
+    admin.create_partitions([NewPartitions(s.name, 3)])[s.name].result(30)
     for key, partition in ((1, 0), (3, 1), (4, 2)):
         s.send(message("insert" if key > 2 else "update", "t", {"id": key, "v": "new"}), partition)
     assert w.merged().rows("t") == [(1, "new"), (2, "b"), (3, "new"), (4, "new")]
@@ -72,7 +73,8 @@ def test_partitions_that_are_added_between_runs_are_read_from_their_first_messag
 
 def test_a_topic_that_is_made_anew_stops_its_tables_however_many_messages_it_has(open_world, kafka):  # A6
     w, s = followed(open_world, kafka)
-    kafka.admin().delete_topics([s.name])[s.name].result(30)
+    admin = kafka.admin()
+    admin.delete_topics([s.name])[s.name].result(30)
     kafka.create_topic(s.name, 1)
     for count in (0, 1, 9):
         s.changes("t", *[I(10 + n, "new") for n in range(count)])
