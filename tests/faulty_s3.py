@@ -53,6 +53,10 @@ class FaultyS3:
         bucket, key = address.removeprefix("s3://").split("/", 1)
         self.backend.put_object(bucket, key, data.encode() if isinstance(data, str) else data)
 
+    def delete(self, address: str) -> None:
+        """Delete an object."""
+        self.backend.delete_object(*address.removeprefix("s3://").split("/", 1))
+
     def mirror(self, folder: Path, address: str) -> None:
         """Store all files of a folder that are not there yet, as they are."""
         bucket, top = address.removeprefix("s3://").split("/", 1)
