@@ -17,6 +17,7 @@ _numbers = itertools.count(1)
 _archive = Path(sys.prefix) / "classes.jsa"  # `make test` has archive_classes.py write it
 _options = [
     "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",  # two workers share two cores
     "-XX:ReservedCodeCacheSize=256m",  # one compiler's default is 48m, of which the JVM forgets code and compiles it again
     "-Dspark.sql.codegen.wholeStage=false",
     "-Dspark.sql.codegen.factoryMode=NO_CODEGEN",
@@ -33,9 +34,9 @@ def catalog_options(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def spark(catalog_options, tmp_path_factory):
-    os.environ["FRAZIL_MASTER"] = "local[2]"
+    os.environ["FRAZIL_MASTER"] = "local[1]"
     os.environ["FRAZIL_TEST_MARKER"] = "never-to-be-seen"  # what `${env:FRAZIL_TEST_MARKER}` would be replaced by
-    options = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2", "spark.driver.memory": "2g"}
+    options = {"spark.sql.shuffle.partitions": "1", "spark.default.parallelism": "1", "spark.driver.memory": "2g"}
     session = house().start_spark(tmp_path_factory.mktemp("session"), catalog_options, options)
     yield session
     session.stop()

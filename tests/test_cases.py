@@ -41,6 +41,12 @@ def cases(file: str, name: str) -> dict[str, dict]:
     return found
 
 
+def is_repeated(file: str, name: str, case: str) -> bool:
+    """Return whether a case runs in `make torture` in this world: the file calls the world a further one, and another has the case."""
+    further, only = read(file).get("further", []), read(file)["cases"][case].get("only", read(file)["worlds"])
+    return name in further and not {*only} <= {*further}
+
+
 @pytest.fixture(scope="module")
 def made(spark, catalog_options, tmp_path_factory):
     """Make the world of some cases, once, and let them go through all of their steps."""
@@ -55,7 +61,11 @@ def made(spark, catalog_options, tmp_path_factory):
                 {"kafka": Topic, "kinesis": Shards}[kind](w, request.getfixturevalue(kind), **target)
             if "rules" in said:
                 w.source.rules = {"none": NO_RULES, "before-image": BEFORE_IMAGE}.get(str(said["rules"]), said["rules"])
-            found = known[file, name] = {n: Case(w, n, c) for n, c in cases(file, name).items()}
+            asked = [getattr(item, "callspec", None) for item in request.session.items]
+            chosen = {
+                c.params["case"] for c in asked if c and (c.params.get("file"), c.params.get("name")) == (file, name)
+            }
+            found = known[file, name] = {n: Case(w, n, c) for n, c in cases(file, name).items() if n in chosen}
             assert len({c.table for c in found.values()}) == len(found), "two cases have one table"
             with configured(w.session, said.get("conf", {})):
                 through(w, [*found.values()])
@@ -68,7 +78,9 @@ def made(spark, catalog_options, tmp_path_factory):
 def pytest_generate_tests(metafunc):
     """Make a test of each case of each world."""
     found = [(*world, case) for world in worlds() for case in cases(*world)]
-    metafunc.parametrize("file, name, case", found, ids=["-".join(f) for f in found])
+    marks = {True: pytest.mark.torture, False: ()}
+    marked = [pytest.param(*f, marks=marks[is_repeated(*f)], id="-".join(f)) for f in found]
+    metafunc.parametrize("file, name, case", marked)
 
 
 def test_a_case_ends_as_it_says(made, request, file, name, case):
