@@ -311,7 +311,7 @@ CODES = [
     ("column-unclear", r"occurs \d+ times, at places|at place \d+"),
     ("same-source", r"read the same "),
     ("load-changed", r"the load files are not those that were applied"),
-    ("file-vanished", r"never applied and now gone"),
+    ("file-vanished", r"never applied and now gone|the object does not exist"),
     ("late-file", r"\.(csv|parquet)\S* (and \d+ more )?arrived late: "),
     ("too-many-bad-rows", r"are more than max_bad_rows="),
     ("stream-replaced", r"was created again after its position"),
