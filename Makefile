@@ -32,7 +32,7 @@ $(VENV)/.test: lib/locks/test.txt $(VENV)/.ready
 
 aws-env: .venv-aws/.ready
 .venv-aws/.ready: lib/locks/aws.txt | $(UV)
-	$(UV) venv --quiet --python $(BIN)/python .venv-aws
+	$(UV) venv --quiet --clear --python $(BIN)/python .venv-aws
 	$(UV) pip install --quiet --python .venv-aws/bin/python -r lib/locks/aws.txt
 	@touch $@
 
@@ -66,7 +66,7 @@ $(VENV)/classes.jsa: $(VENV)/.test
 	-$(BIN)/python tests/archive_classes.py $@
 
 test-airflow: test-env ## Run the Airflow DAG of the schedules page in a real Airflow, in an environment of its own
-	$(UV) venv --quiet --python $(BIN)/python .venv-airflow
+	$(UV) venv --quiet --clear --python $(BIN)/python .venv-airflow
 	$(UV) pip install --quiet --python .venv-airflow/bin/python apache-airflow==3.1.3
 	FRAZIL_AIRFLOW=$(CURDIR)/.venv-airflow/bin/python $(BIN)/python -m pytest tests/test_troubles.py -k airflow
 
