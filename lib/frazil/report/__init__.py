@@ -1,0 +1,1 @@
+"""What people look at: tables, charts, latency, records of runs, metrics."""
