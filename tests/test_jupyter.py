@@ -225,61 +225,6 @@ def test_an_error_of_the_user_is_two_lines_and_its_trace_is_in_the_log(light):
     assert "Traceback" in (place / "runs/demo/frazil.log").read_text()
 
 
-# --- the cell of parameters, as JupyterLab runs it: with the cell's id and tags; other clients give the id alone
-
-RESOLVE = """r = resolve("cdc_merge", globals())
-print(r.settings.env, r.settings.lane, r.settings.max_batch_files, r.origin.get("lane"))"""
-
-
-@pytest.fixture(scope="module")
-def resolving(server, light) -> Kernel:
-    kernel = Kernel(server, "parameters.ipynb")
-    opened = kernel.run(f"import os\nos.environ['FRAZIL_PARAMS'] = {str(light[1] / 'params')!r}\nfrom frazil_old.config.settings import resolve", cellId="01")  # fmt: skip
-    assert not errors(opened)
-    return kernel
-
-
-@pytest.mark.parametrize("tags", [{"tags": ["parameters"]}, {}], ids=["jupyterlab", "another client"])
-def test_a_parameter_that_was_corrected_or_deleted_no_longer_counts(resolving, tags):
-    kernel, name = resolving, f"cell {len(tags)}"
-
-    def shown(source: str) -> str:
-        kernel.run(source, cellId=name, **tags)
-        outputs = kernel.run(RESOLVE, cellId="03")
-        return "\n".join(errors(outputs)) or text(outputs).strip()
-
-    assert "did you mean 'max_batch_files'?" in shown('env = "demo"\nmax_batch_file = 3')
-    assert shown('env = "demo"\nmax_batch_files = 3') == "demo auto 3 default"
-    assert shown('env = "demo"\nlane = "rowdelta"\nmax_batch_files = int("4")') == "demo rowdelta 4 the notebook's cell"
-    assert shown("# nothing at all") == "demo auto 500 default"
-    kernel.run("print('the cell of parameters is gone')", cellId="04", deletedCells=[name])
-    assert text(kernel.run(RESOLVE, cellId="03")).strip() == "demo auto 500 default"
-
-
-def test_a_variable_of_another_cell_is_no_parameter_where_the_cell_of_parameters_is_known(resolving):
-    resolving.run("run_for_s = 60.0", cellId="p", tags=["parameters"])
-    resolving.run("lane, run_for_s = 'rowdelta', 'a plot of it'", cellId="later")
-    shown = resolving.run("r = resolve('cdc_merge', globals())\nprint(r.settings.lane, r.settings.run_for_s)")
-    assert text(shown).strip() == "auto 60.0"
-
-
-def test_what_papermill_injects_wins_over_the_cell(light, tmp_path):
-    import papermill
-
-    cells = [
-        ("from frazil_old.config.settings import resolve", []), ('env = "demo"\nlane = "auto"\nmax_batches = 2', ["parameters"]),
-        ('s = resolve("cdc_merge", globals()).settings\nprint(s.lane, s.max_batches)', []),
-    ]  # fmt: skip
-    code = [nbformat.v4.new_code_cell(source, metadata={"tags": tags}) for source, tags in cells]
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python", "language": "python"}}
-    nbformat.write(nbformat.v4.new_notebook(cells=code, metadata=kernel), tmp_path / "n.ipynb")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FRAZIL_PARAMS", str(light[1] / "params"))
-        patch.setenv("PYTHONPATH", str(ROOT / "lib"))
-        done = papermill.execute_notebook(tmp_path / "n.ipynb", tmp_path / "done.ipynb", {"lane": "rowdelta"}, progress_bar=False)  # fmt: skip
-    assert done.cells[-1].outputs[0]["text"] == "rowdelta 2\n"
-
-
 # --- with Spark: one notebook ingests, another one looks
 
 
