@@ -108,6 +108,8 @@ def _of_master(settings: Settings) -> dict[str, str]:
         return conf
     settings.log_folder.mkdir(parents=True, exist_ok=True)
     java = JAVA.format(log4j=Path(__file__).with_name("log4j2.properties"), log=settings.log_folder / "spark.log")
+    if "GC" not in f"{os.environ}{settings.spark_options}":  # two collectors do not start
+        java += " -XX:+UseParallelGC"
     cores = next(iter(re.findall(r"\d+", master)), str(os.cpu_count()))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     return {**LOCAL, **conf, "spark.sql.shuffle.partitions": cores, "spark.driver.defaultJavaOptions": java}
