@@ -70,7 +70,7 @@ def test_arguments_win_over_the_file_and_the_file_over_defaults(project):
             "\ncatalog_options:\n  type: glue\n  x.version: 1.10",
             ["line 4: catalog_options.x.version", "put it in quotes"],
         ),
-        ("catalog_options: {type: glu}", ["'glu' is not known", "write 'glue'"]),
+        ("\ncatalog_options:\n  type: glu", ["line 2: catalog_options", "'glu' is not known", "write 'glue'"]),
         ("catalog_options: {type: jdbc, uri: x}", ["no 'warehouse'"]),
         ("warehouses: {w: {engine: athena}}", ["line 1: warehouses.w", "w is athena", "write format_version: 2"]),
         ("warehouses: {w: {engine: athen}}", ["warehouses.w.engine", "'athena'"]),
