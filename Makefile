@@ -9,7 +9,7 @@ BOTH   := -n 2 --dist loadfile --no-loadscope-reorder
 NEW    := $(shell sed -n 's|^test|tests/test|p' tests/passes_on_new.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo lab test test-slow test-aws test-env aws-env test-airflow test-engines test-quick bench torture planted screens lint pages format lock clean
+.PHONY: help env demo lab test test-slow test-aws test-env aws-env test-airflow test-engines test-quick bench torture planted lint pages format lock clean
 
 help: ## Show the commands
 	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -90,9 +90,6 @@ torture: test-env ## Try to break it: long histories, a fault at every request; 
 
 planted: test-env ## Plant a fault of each kind in a copy of the library, and see which tests go red: PLANTED="rollback" for some
 	@$(BIN)/python tests/planted.py $(PLANTED)
-
-screens: test-env ## Take pictures of report, notebooks, runs and JupyterLab after a demo (Chromium must be there), to look at
-	@$(BIN)/python tests/screens.py
 
 lint: test-env ## Check style, format and types
 	$(BIN)/ruff check --config lib/pyproject.toml lib tests notebooks

@@ -1,0 +1,178 @@
+"""The exact value of a text in a type of the lake. Arrow casts a whole column; what it refuses is judged text by text."""
+
+from __future__ import annotations
+
+import binascii
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.core.one_text import DIGITS, SPACES, day, moment, number
+
+TRUE, FALSE = ("true", "t", "1", "y", "yes"), ("false", "f", "0", "n", "no")
+FIRST_DAY, LAST_DAY = -719_162, 2_932_896
+"""The first day of year 1 and the last of year 9999, as days since 1970."""
+FIRST_MOMENT = FIRST_DAY * 86_400_000_000
+
+_REAL = rf"^([+-]?{DIGITS}|(?i:nan|[+-]?inf(inity)?))$"
+_ZERO_OR_NOT_FINITE = r"^\s*([+-]?(0+\.?0*|\.0+)([eE][+-]?\d+)?|(?i:nan|[+-]?inf(inity)?))\s*$"
+_HEX = r"^(0[xX])?([0-9a-fA-F]{2})*$"
+_DAY = r"[1-9][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
+_CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
+
+
+def of_texts(texts: pa.Array, target: pa.DataType) -> tuple[pa.Array, pa.Array | None]:
+    """Return the values of texts in a type that is no text, and which have none (None: all have one)."""
+    if pa.types.is_boolean(target):
+        return _booleans(texts)
+    if pa.types.is_floating(target):
+        return _reals(texts, target)
+    if pa.types.is_binary(target):
+        return _bytes(texts)
+    return _judged(texts, target)
+
+
+def if_any(mask: pa.Array) -> pa.Array | None:
+    """Return a mask in which null is false, or None if it is true nowhere."""
+    return pc.fill_null(mask, False) if pc.any(mask).as_py() else None
+
+
+def none_but(fits: pa.Array, values: pa.Array) -> pa.Array:
+    """Return values with null in place of those that do not fit."""
+    return pc.if_else(fits, values, pa.scalar(None, values.type))
+
+
+# --- types whose texts can be judged all at once
+
+
+def _booleans(texts: pa.Array) -> tuple[pa.Array, pa.Array | None]:
+    lower = pc.utf8_lower(texts)
+    yes, no = (pc.is_in(lower, pa.array(words)) for words in (TRUE, FALSE))
+    return none_but(pc.or_(yes, no), yes), if_any(pc.and_(pc.is_valid(texts), pc.invert(pc.or_(yes, no))))
+
+
+def _reals(texts: pa.Array, target: pa.DataType) -> tuple[pa.Array, pa.Array | None]:
+    """Return the nearest reals. A number that only vanishes or only becomes infinite as a real has none."""
+    lost = None
+    try:
+        values = texts.cast(target)
+    except pa.ArrowInvalid:
+        texts, lost = _only(pc.ascii_trim_whitespace(texts), _REAL)
+        values = texts.cast(target)
+    odd = pc.fill_null(pc.or_(pc.invert(pc.is_finite(values)), pc.equal(values, 0.0)), False)
+    if not pc.any(odd).as_py():
+        return values, lost
+    meant = pc.match_substring_regex(texts.filter(odd), _ZERO_OR_NOT_FINITE)
+    if pc.all(meant).as_py():
+        return values, lost
+    wrong = pc.replace_with_mask(odd, odd, pc.invert(meant))
+    return none_but(pc.invert(wrong), values), wrong if lost is None else pc.or_(wrong, lost)
+
+
+def _bytes(texts: pa.Array) -> tuple[pa.Array, pa.Array | None]:
+    try:
+        return _unhexed(texts), None
+    except ValueError:
+        texts, lost = _only(texts, _HEX)
+        return _unhexed(pc.replace_substring_regex(texts, "^0[xX]", "")), lost
+
+
+def _unhexed(texts: pa.Array) -> pa.Array:
+    """Return the bytes of hex digits: all are converted at once, so each value begins at half the place of its text."""
+    known = pa.array(texts.is_valid()).buffers()[1] if texts.null_count else None
+    offsets, data = _content(pc.fill_null(texts, ""))
+    if (offsets % 2).any():
+        raise ValueError("an odd number of digits")
+    places = pa.py_buffer((offsets // 2).astype("int32"))
+    return pa.Array.from_buffers(
+        pa.binary(), len(texts), [known, places, pa.py_buffer(binascii.unhexlify(data.tobytes()))]
+    )
+
+
+def _only(texts: pa.Array, pattern: str) -> tuple[pa.Array, pa.Array | None]:
+    """Return the texts that match a pattern, null in place of others, and which are others."""
+    fits = pc.match_substring_regex(texts, pattern)
+    return none_but(fits, texts), if_any(pc.invert(fits))
+
+
+def _content(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return where each text begins, and the bytes of all."""
+    _, offsets, data = texts.buffers()
+    at = np.frombuffer(offsets, "int32", len(texts) + 1, texts.offset * 4) if len(texts) else np.zeros(1, "int32")
+    return at - at[0], np.frombuffer(data or b"", "uint8")[at[0] : at[-1]]
+
+
+# --- types of which Arrow casts the usual texts, and Python judges the others
+
+
+def _judged(texts: pa.Array, target: pa.DataType) -> tuple[pa.Array, pa.Array | None]:
+    is_exact, judge = next(way for holds, way in _WAYS.items() if holds(target))
+    texts = _tidied(texts, target) if pa.types.is_timestamp(target) else texts
+    try:
+        values = _cast(texts, target)
+        if is_exact(texts, values):
+            return values, None
+    except pa.ArrowInvalid:
+        pass
+    usual = pc.fill_null(pc.match_substring_regex(texts, _usual(target)), True)
+    values, others = _cast(none_but(usual, texts), target), pc.invert(usual)
+    found = [judge(text.strip(SPACES), target) for text in texts.filter(others).to_pylist()]
+    values = pc.replace_with_mask(values, others, pa.array(found, target))
+    return values, if_any(pc.and_(others, pc.is_null(values)))
+
+
+def _cast(texts: pa.Array, target: pa.DataType) -> pa.Array:
+    return texts.cast(pa.timestamp("us")).view(target) if pa.types.is_timestamp(target) else texts.cast(target)
+
+
+def _usual(target: pa.DataType) -> str:
+    """Return the pattern of texts that Arrow surely casts right."""
+    if pa.types.is_date(target) or pa.types.is_timestamp(target):
+        return f"^{_DAY}$" if pa.types.is_date(target) else f"^{_DAY}[ T]{_CLOCK}$"
+    if pa.types.is_integer(target):
+        return rf"^-?[0-9]{{1,{9 if target.bit_width == 32 else 18}}}$"
+    whole = target.precision - target.scale
+    digits, fraction = f"[0-9]{{1,{whole}}}" if whole else "0?", rf"\.[0-9]{{1,{target.scale}}}"
+    return f"^[+-]?{digits}({fraction})?$" if target.scale and whole else f"^[+-]?{digits}{fraction * (not whole)}$"
+
+
+def _tidied(texts: pa.Array, target: pa.DataType) -> pa.Array:
+    """Return moments without what says nothing: a Z of instants, and zeros after the sixth digit of a second."""
+    if target.tz and pc.any(pc.ends_with(texts, "Z")).as_py():
+        texts = pc.replace_substring_regex(texts, "([0-9])Z$", r"\1")
+    if (pc.max(pc.binary_length(texts)).as_py() or 0) > 26:
+        texts = pc.replace_substring_regex(texts, r"(\.[0-9]{6})0+$", r"\1")
+    return texts
+
+
+def _are_integers(texts: pa.Array, values: pa.Array) -> bool:
+    """Return whether Arrow read no `0x1F`."""
+    return not (_content(texts)[1] | 0x20 == ord("x")).any()
+
+
+def _are_short(texts: pa.Array, values: pa.Array) -> bool:
+    """Return whether no decimal has an exponent or more digits than Arrow surely keeps: above 38 it may be wrong."""
+    offsets, data = _content(texts)
+    longest = int(np.diff(offsets).max(initial=0))
+    return longest <= 38 - values.type.scale and not (data | 0x20 == ord("e")).any()
+
+
+def _are_days(texts: pa.Array, values: pa.Array) -> bool:
+    first = pc.min(values.view(pa.int32())).as_py()
+    return first is None or first >= FIRST_DAY
+
+
+def _are_moments(texts: pa.Array, values: pa.Array) -> bool:
+    """Return whether each text is a day with a time, and of year 1 or later: Arrow also casts a day alone."""
+    first, shortest = pc.min(values.view(pa.int64())).as_py(), pc.min(pc.binary_length(texts)).as_py()
+    return first is None or (first >= FIRST_MOMENT and shortest >= 19)
+
+
+_WAYS: dict[Callable[[pa.DataType], bool], tuple[Callable[[pa.Array, pa.Array], bool], Callable[[str, pa.DataType], Any]]] = {
+    pa.types.is_integer: (_are_integers, number), pa.types.is_decimal: (_are_short, number),
+    pa.types.is_date: (_are_days, day), pa.types.is_timestamp: (_are_moments, moment),
+}  # fmt: skip
+"""Of each type: whether Arrow's cast was exact, and the judge of one text."""
