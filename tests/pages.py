@@ -45,7 +45,7 @@ def settings() -> str:
     rows = []
     for name, entry in Settings.model_fields.items():
         default = entry.get_default(call_default_factory=True)
-        shown = "" if default in ("", [], {}, None) or name == "changes" else f"`{str(default).lower()}`"
+        shown = "" if default in ("", (), {}, None) or name == "changes" else f"`{str(default).lower()}`"
         rows.append(f"| `{name}` | {shown} | {entry.description} |")
     return f"""# Settings
 

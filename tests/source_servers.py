@@ -13,15 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from frazil_demo.process import free_ports, stop_process
+
 PACKAGES = "mariadb-server-core mariadb-client-core"
 """The Debian packages with the server."""
-
-
-def free_port() -> int:
-    """Return a port of loopback that nobody uses."""
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return bound.getsockname()[1]
 
 
 def program(name: str) -> str:
@@ -33,24 +28,19 @@ def program(name: str) -> str:
 @contextmanager
 def mariadb(folder: Path) -> Iterator[str]:
     """Run an empty server, and give the address of its root user, who has no password."""
-    server, setup, port = program("mariadbd"), program("mariadb-install-db"), free_port()
+    server, setup = program("mariadbd"), program("mariadb-install-db")
+    (port,) = free_ports(1)
     user = ["--user=root"] if os.geteuid() == 0 else []
     common = [f"--datadir={folder}/data", *user]
     subprocess.run([setup, *common, "--auth-root-authentication-method=normal", "--skip-test-db"], check=True, stdout=subprocess.DEVNULL)  # fmt: skip
-    order = [
-        server,
-        "--no-defaults",
-        *common,
-        "--bind-address=127.0.0.1",
-        f"--port={port}",
-        f"--socket={folder}/socket",
-    ]
+    address = ["--bind-address=127.0.0.1", f"--port={port}", f"--socket={folder}/socket"]
+    order = [server, "--no-defaults", *common, *address]
     with (folder / "log").open("w") as log, subprocess.Popen(order, stdout=log, stderr=log) as child:
         try:
             wait_for(port, child)
             yield f"mariadb://root@127.0.0.1:{port}"
         finally:
-            child.terminate()
+            stop_process(child, patience_s=20)
 
 
 def wait_for(port: int, child: subprocess.Popen) -> None:

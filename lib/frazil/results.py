@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,12 +18,12 @@ STILL = frozenset({"unchanged", "exists", "healthy", "empty", "stopped"})
 """Statuses of tables to which nothing was done."""
 
 
-class Shown:
+class Shown(ABC):
     """Data that notebooks and terminals show as a table."""
 
+    @abstractmethod
     def to_pandas(self) -> pd.DataFrame:
         """Return the data as rows and columns."""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         from frazil.report.tables import text

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from frazil.core.exact import arrow_type, typed
-from frazil.core.replacements import lake_values
-from frazil.settings.column import Column
+from frazil.core.replacements import PATTERNS, lake_values
+from frazil.settings.column import REPLACEABLE, Column
 
 NUMBERS = ["boolean", "int", "bigint", "decimal(12,2)", "decimal(20,0)", "decimal(38,0)", "decimal(38,38)", "decimal(38,10)", "float", "double"]  # fmt: skip
 KINDS = [*NUMBERS, "date", "timestamp", "timestamp_ntz", "binary", "string"]
@@ -219,6 +219,7 @@ TO_LAST = {"zero_date": None, "before_year_1": "0001-01-01", "after_year_9999": 
     ],
 )  # fmt: skip
 def test_values_that_a_type_lacks_become_what_the_column_declares(kind, replace, values, wanted, misfits):
+    assert PATTERNS.keys() == REPLACEABLE.keys()
     found, misfit = lake_values(Column(name="v", type=kind, replace=replace), pa.array(values) if isinstance(values, list) else values)  # fmt: skip
     assert found.to_pylist() == wanted
     assert [i for i, lacks in enumerate(misfit.to_pylist() if misfit is not None else []) if lacks] == misfits

@@ -131,6 +131,8 @@ def test_an_argument_that_is_wrong_is_named_as_one(project):
     )
     assert "token holds a secret" in refusal(environment.resolve, "e", {"catalog_options": {"type": "rest", "uri": "u", "token": "x"}})  # fmt: skip
     assert "write 'e'" in refusal(environment.resolve, "E")
+    project("- source")
+    assert "e.yml, line 1: list does not fit" in refusal(environment.resolve, "e", {"max_batch_mb": 1})
 
 
 def test_a_file_that_cannot_be_read_is_named(project, tmp_path, monkeypatch):

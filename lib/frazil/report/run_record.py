@@ -16,13 +16,17 @@ FOLDER_VARIABLE = "FRAZIL_RUN"
 """The variable by which `frazil run` names the run's folder to the kernel."""
 
 
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
 @dataclass
 class RunRecord:
     """A run of a notebook: what it did to each table, and how it ended. It is written when it begins and when it ends."""
 
     notebook: str
     env: str
-    started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    started: str = field(default_factory=_now)
     ended: str = ""
     outcome: str = "running"
     error: str = ""
@@ -30,7 +34,7 @@ class RunRecord:
 
     def end(self, results: Results, error: str = "") -> None:
         """Take over the results; `error` is what stopped the notebook before its end, if anything did."""
-        self.ended = datetime.now(UTC).isoformat(timespec="seconds")
+        self.ended = _now()
         self.outcome = "failed" if error else results.outcome
         self.error, self.tables = safe(error), [asdict(result) for result in results]
 

@@ -20,9 +20,10 @@ def resolve(env: str, given: Mapping[str, Any] | None = None) -> Settings:
         raise SettingError(f"there is no environment '{env}': {file} does not exist", cure)
     stated = read(file, SettingError)
     arguments = {name: value for name, value in (given or {}).items() if value is not None}
-    rest = {name: value for name, value in stated.items() if name not in arguments} if arguments else stated
-    checked(Settings, rest, file, SettingError)
-    settings = checked(Settings, {**stated, **arguments}, f"{file} with arguments", SettingError)
+    rest = {n: v for n, v in stated.items() if n not in arguments} if isinstance(stated, dict) else stated
+    settings = checked(Settings, rest, file, SettingError)
+    if arguments:
+        settings = checked(Settings, {**stated, **arguments}, f"{file} with arguments", SettingError)
     settings._env, settings._root = env, file.parent.parent
     settings._origin = {**dict.fromkeys(stated, file.name), **dict.fromkeys(arguments, "argument")}
     return settings

@@ -111,13 +111,13 @@ class Settings(Shown, Entries):
     max_batch_mb: AtLeastOne = 256
     """Size of a batch's files, in MB."""
     max_batches: Count = 0
-    """Stop after so many batches per table; 0: when nothing is pending."""
+    """Most batches of a table in one run; 0: all that are pending."""
     run_for_s: NotNegative = 0
-    """Keep looking for changes for so many seconds (`inf`: until stopped); 0: once."""
+    """Seconds to keep looking for changes (`inf`: until stopped); 0: look once."""
     trigger_s: NotNegative = 3
     """Seconds between two looks."""
     idle_s: NotNegative = 0
-    """End earlier, after so many seconds without a change; 0: off."""
+    """Seconds without a change after which a run ends earlier; 0: off."""
     decide: dict[str, Annotated[dict[Decision, Any], Field(min_length=1, max_length=1)]] = {}
     """Decisions about tables, each made once: `{"shop.orders": {"accept": "20261129-101502123.csv"}}`."""
     check_source: bool = False
@@ -130,9 +130,9 @@ class Settings(Shown, Entries):
     daily_tags: Count = 14
     """Days to keep a tag of each midnight (UTC); 0: off."""
     orphan_days: Annotated[float, Field(ge=3, strict=True)] | None = None
-    """Delete files that no table names after so many days, 3 at least, or a running job's would go; left out: off."""
+    """Days after which files that no table names are deleted, 3 at least; left out: none are deleted."""
     max_run_s: NotNegative = 600
-    """Begin no further compaction of a table after so many seconds."""
+    """Seconds after which no further compaction of a table begins."""
     managed_by: str = ""
     """Service that compacts the tables and removes orphans, as `s3tables` or `glue`; Frazil still expires snapshots."""
     # --- 04_latency and `frazil check`

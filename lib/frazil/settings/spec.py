@@ -19,9 +19,8 @@ TRANSFORM = re.compile(r"(?:(year|month|day|hour)\((.+)\)|(bucket|truncate)\((\d
 """An entry of `partition`: `region`, `day(ordered_at)`, `bucket(16, id)`, `truncate(4, name)`."""
 SORT = re.compile(r" +(asc|desc)$", re.IGNORECASE)
 """The end of an entry of `sort`: `ordered_at desc`."""
-
-
-TWO_PARTS = re.compile(r"[^./\x00-\x1f\x7f]*[^\s./]+[^./\x00-\x1f\x7f]*(\.[^./\x00-\x1f\x7f]+)+")
+NO_NAME = re.compile(r"[/\x00-\x1f\x7f]")
+"""Signs that no name of a table may have."""
 
 
 class SpecError(FrazilError, code="spec"):
@@ -84,8 +83,9 @@ class TableSpec(Entries):
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
-        for entry, name in (("source", self.source), ("target", self.target)):
-            if not TWO_PARTS.fullmatch(name) or (entry == "source" and name.count(".") > 1):
+        for entry, name, most in (("source", self.source, 2), ("target", self.target, 9)):
+            parts = name.split(".")
+            if not 2 <= len(parts) <= most or not all(map(str.strip, parts)) or NO_NAME.search(name):
                 raise Fault(f"'{name}' is no name of a table", f"write {entry}: schema.table", entry)
         listed = [c.name for c in self.columns]
         if twice := [n for n in listed if listed.count(n) > 1]:

@@ -18,9 +18,9 @@ class StateFolderError(FrazilError, code="state-folder"):
 
 def state_address(settings: Settings) -> str:
     """Return the address of the state folder: the setting `state`, else `<warehouse>/_frazil`."""
-    warehouse = settings.catalog_properties().get("warehouse", "")
     if settings.state:
         return settings.place("state")
+    warehouse = settings.catalog_properties().get("warehouse", "")
     if "://" not in warehouse and not warehouse.startswith("/"):  # an ARN, as of S3 Tables, or a name
         problem = f"the catalog owns its storage ('{warehouse}'), so the state folder needs a place of its own"
         raise StateFolderError(problem, "write state: s3://bucket/folder into the environment file")
