@@ -122,17 +122,22 @@ def test_random_texts_have_the_values_that_python_finds(kind):
 def of_value(value, kind: str):
     """Return the value that a number has in a type of the lake."""
     is_real = isinstance(value, float)
-    number = (Decimal(repr(value)) if abs(value) < float("inf") else None) if is_real else Decimal(value)
+    number = digits(value) if is_real else Decimal(value)
     if kind == "boolean":
         return bool(value) if value in (0, 1) else None
     if kind in ("float", "double"):
         near = float(value)
-        same = is_real or (abs(value) <= 2**53 and Decimal(repr(near)) == number)
+        same = is_real or digits(near) == number
         return near if same and (kind == "double" or near != near or struct.unpack("f", struct.pack("f", near))[0] == near) else None  # fmt: skip
-    return None if number is None or (is_real and abs(value) > 2**53) else of_number(number, kind)
+    return None if number is None else of_number(number, kind)
 
 
-REALS = [0.0, 1.0, 12.5, 0.1, -1e-7, 1e15, 2.0**53, 2.0**53 + 2, 1e22, 1e300, 5e-324, float("nan"), float("inf"), -float("inf"), None]  # fmt: skip
+def digits(real: float) -> Decimal | None:
+    """Return the number that a real stands for: beyond 2^53 its own, else its shortest digits."""
+    return None if abs(real) == float("inf") or real != real else Decimal(real if abs(real) > 2**53 else repr(real))
+
+
+REALS = [0.0, 1.0, 12.5, 0.1, -1e-7, 1e15, 2.0**53, 2.0**53 + 2, 2.0**62, 1e22, 1e300, 5e-324, float("nan"), float("inf"), -float("inf"), None]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", NUMBERS)

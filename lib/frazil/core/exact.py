@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from frazil.core.exact_texts import FIRST_DAY, LAST_DAY, if_any, none_but, of_texts
+from frazil.core.one_text import EXACT_REALS
 
 Typed = tuple[pa.Array, pa.Array | None]
 """Values, and which have none that is exact (None: all have one)."""
@@ -47,6 +49,8 @@ def typed(values: pa.Array, target: pa.DataType) -> Typed:
         if (found := _exact_cast(values, target)) is not None:
             return found, None
     texts, lost = as_text(values)
+    if _is_number(values.type):  # whose digits are exact, whatever their form
+        texts = pc.replace_substring_regex(_in_digits(texts, types.is_floating(values.type)), r"\.0*$", "")
     found, misfit = of_texts(texts, target)
     return found, either(lost, misfit)
 
@@ -64,9 +68,7 @@ def _exact_cast(values: pa.Array, target: pa.DataType) -> pa.Array | None:
     if types.is_binary(target) and (types.is_large_binary(one) or types.is_fixed_size_binary(one)):
         return values.cast(target)
     if types.is_decimal(target) and (types.is_integer(one) or types.is_decimal(one)):
-        scale = getattr(one, "scale", 0)
-        same = types.is_decimal(one) and scale == target.scale
-        return (values if same else values.cast(pa.decimal256(76, max(target.scale, scale)))).cast(target)
+        return values.cast(pa.decimal256(76, max(target.scale, getattr(one, "scale", 0)))).cast(target)
     return None
 
 
@@ -99,14 +101,20 @@ def as_text(values: pa.Array) -> Typed:
         known, lost = _within_years(_wall(values))
         return known.cast(pa.string()), lost
     if types.is_decimal(kind):
-        texts = values.cast(pa.string())
-        if _has_byte(texts, ord("E")):
-            texts = pa.array([v if v is None else f"{v:f}" for v in values.to_pylist()], pa.string())
-        return texts, None
+        return _in_digits(values.cast(pa.string())), None
     if _is_number(kind) or types.is_boolean(kind):  # of a float all digits, not the fewest that tell it from others
         return values.cast(pa.float64() if types.is_float32(kind) else kind).cast(pa.string()), None
     texts = utf8(values)
     return _fitting(texts, pc.invert(pc.match_substring(texts, "\ufffd"))) if _has_byte(texts, 0xEF) else (texts, None)
+
+
+def _in_digits(texts: pa.Array, of_reals: bool = False) -> pa.Array:
+    """Return numbers without exponents. A real beyond 2^53 is a whole number, and not its shortest digits with zeros."""
+    if not (_has_byte(texts, ord("E")) or _has_byte(texts, ord("e"))):
+        return texts
+    numbers = [None if text is None else Decimal(text) for text in texts.to_pylist()]
+    exact = [Decimal(float(n)) if of_reals and n and n.is_finite() and abs(n) > EXACT_REALS else n for n in numbers]
+    return pa.array([None if n is None else f"{n:f}" for n in exact], pa.string())
 
 
 def utf8(values: pa.Array) -> pa.Array:
@@ -144,9 +152,6 @@ def _within_years(wall: pa.Array) -> Typed:
     is_day = types.is_date(wall.type)
     numbers, day = wall.view(pa.int32() if is_day else pa.int64()), 1 if is_day else _DAY_OF[wall.type.unit]
     first, last = max(FIRST_DAY * day, -(2**63)), min((LAST_DAY + 1) * day, 2**63) - 1
-    ends = pc.min_max(numbers)
-    if ends["min"].as_py() is None or (ends["min"].as_py() >= first and ends["max"].as_py() <= last):
-        return wall, None
     return _fitting(wall, pc.and_(pc.greater_equal(numbers, first), pc.less_equal(numbers, last)))
 
 

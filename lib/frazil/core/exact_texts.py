@@ -19,7 +19,7 @@ FIRST_MOMENT = FIRST_DAY * 86_400_000_000
 
 _REAL = rf"^([+-]?{DIGITS}|(?i:nan|[+-]?inf(inity)?))$"
 _ZERO_OR_NOT_FINITE = r"^\s*([+-]?(0+\.?0*|\.0+)([eE][+-]?\d+)?|(?i:nan|[+-]?inf(inity)?))\s*$"
-_HEX = r"^(0[xX])?([0-9a-fA-F]{2})*$"
+_HEX = "^([0-9a-fA-F]{2})*$"
 _DAY = r"[1-9][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
 _CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})?"
 
@@ -73,23 +73,9 @@ def _reals(texts: pa.Array, target: pa.DataType) -> tuple[pa.Array, pa.Array | N
 
 
 def _bytes(texts: pa.Array) -> tuple[pa.Array, pa.Array | None]:
-    try:
-        return _unhexed(texts), None
-    except ValueError:
-        texts, lost = _only(texts, _HEX)
-        return _unhexed(pc.replace_substring_regex(texts, "^0[xX]", "")), lost
-
-
-def _unhexed(texts: pa.Array) -> pa.Array:
-    """Return the bytes of hex digits: all are converted at once, so each value begins at half the place of its text."""
-    known = pa.array(texts.is_valid()).buffers()[1] if texts.null_count else None
-    offsets, data = _content(pc.fill_null(texts, ""))
-    if (offsets % 2).any():
-        raise ValueError("an odd number of digits")
-    places = pa.py_buffer((offsets // 2).astype("int32"))
-    return pa.Array.from_buffers(
-        pa.binary(), len(texts), [known, places, pa.py_buffer(binascii.unhexlify(data.tobytes()))]
-    )
+    digits, lost = _only(pc.replace_substring_regex(texts, "^0[xX]", ""), _HEX)
+    values = [text and binascii.unhexlify(text) for text in digits.cast(pa.binary()).to_pylist()]
+    return pa.array(values, pa.binary()), lost
 
 
 def _only(texts: pa.Array, pattern: str) -> tuple[pa.Array, pa.Array | None]:

@@ -1,0 +1,54 @@
+"""Files of all tables (PreserveTransactions): each row is `op, table, schema, …`, and one pass gives each table its rows."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.core.row_blocks import BLOCK, Block, Dialect
+
+SHARED_BLOCK = 8 * BLOCK
+"""The size of blocks whose rows are of several tables: each table's share is parsed alone."""
+
+
+def split_by_table(block: Block, dialect: Dialect) -> tuple[dict[tuple[str, str], Block], Block]:
+    """Return the rows of each schema and table, and the rows that name none: these may be anybody's."""
+    offsets = np.append(block.begins, len(block.text)).astype("int32")
+    rows = pa.Array.from_buffers(
+        pa.binary(), len(block.numbers), [None, pa.py_buffer(offsets), pa.py_buffer(block.text)]
+    )
+    names = pc.struct_field(pc.extract_regex(rows, _head(dialect, b'"' in block.text)), "names").dictionary_encode()
+    codes = names.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    found, nameless = {}, codes < 0
+    for code, text in enumerate(names.dictionary.to_pylist()):
+        table, schema = _fields(text.decode("utf-8", "replace"), dialect)
+        if {table, schema} & {"", dialect.null}:
+            nameless |= codes == code
+        else:
+            found[schema, table] = _taken(block, rows, np.flatnonzero(codes == code))
+    return found, _taken(block, rows, np.flatnonzero(nameless))
+
+
+def _head(dialect: Dialect, quoted: bool) -> str:
+    """Return the pattern of a row's first three fields, of which it keeps the names; without quotes it is faster."""
+    delimiter = rf"\x{ord(dialect.delimiter):02x}"
+    field = rf'(?:"(?:[^"]|"")*"|[^{delimiter}"\r\n]*)' if dialect.quotes and quoted else rf"[^{delimiter}\r\n]*"
+    return rf"^{field}{delimiter}(?P<names>{field}{delimiter}{field})(?:{delimiter}|[\r\n])"
+
+
+def _fields(text: str, dialect: Dialect) -> list[str]:
+    if not dialect.quotes:
+        return text.split(dialect.delimiter)
+    return next(csv.reader([text], delimiter=dialect.delimiter))
+
+
+def _taken(block: Block, rows: pa.Array, places: np.ndarray) -> Block:
+    """Return some rows of a block as a block."""
+    taken = rows.take(pa.array(places, pa.int64()))
+    _, offsets, data = taken.buffers()
+    begins = np.frombuffer(offsets, "int32", len(places) + 1)[:-1].astype("int64")
+    text = data.to_pybytes() if data is not None else b""
+    return Block(text, block.numbers[places], begins, begins + (block.stops - block.begins)[places])

@@ -1,0 +1,1 @@
+"""What DMS writes: where it lies, in which order it counts, and what of it is pending."""

@@ -1,0 +1,1 @@
+"""The work of a batch, here or in tasks of Spark."""

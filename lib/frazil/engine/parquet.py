@@ -1,0 +1,71 @@
+"""Parquet as DMS writes it: rows of a file in blocks of a bounded size, from any row on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from frazil.core.rows import FETCH_AGAIN, Rows, UnreadableFileError
+
+BLOCK = 16 << 20
+"""The bytes that the rows of a block have in memory, by the file's footer; a longer row makes its block longer."""
+MOST_ROWS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads some columns of a file; `where` names it in errors."""
+
+    names: Sequence[str]
+    where: str
+
+    def read(self, file: BinaryIO, begin: int = 0, end: int | None = None, size: int = BLOCK) -> Iterator[Rows]:
+        """Yield the rows after row `begin`, to row `end`. Raises UnreadableFileError if the file is damaged."""
+        try:
+            source = pq.ParquetFile(file, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
+            counts = [source.metadata.row_group(n).num_rows for n in range(source.num_row_groups)]
+            ends, last = np.cumsum(counts), sum(counts) if end is None else end
+            groups = np.flatnonzero((ends > begin) & (ends - counts < last)).tolist()
+            at_once = int(np.clip(size / row_width(source), 1, MOST_ROWS))
+            first = int(ends[groups[0]]) - counts[groups[0]] + 1 if groups else 1
+            for batch in source.iter_batches(at_once, groups, [*self.names], use_threads=False):
+                skipped = max(0, begin + 1 - first)
+                own = batch.slice(skipped, max(0, last + 1 - first - skipped)).select([*self.names])
+                if len(own):
+                    yield rows_of(own, first + skipped)
+                first += len(batch)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+            raise UnreadableFileError(f"{self.where}: a damaged Parquet file ({error})", FETCH_AGAIN) from None
+
+
+def rows_of(batch: pa.RecordBatch, first: int) -> Rows:
+    """Return a batch as rows, the first of which has a number. The bytes of a row are an Arrow stream of it alone."""
+
+    def raw(number: int) -> bytes:
+        one = batch.take(pa.array([number - first]))
+        with pa.ipc.new_stream(out := BytesIO(), one.schema) as stream:
+            stream.write_batch(one)
+        return out.getvalue()
+
+    return Rows(batch, np.arange(first, first + len(batch)), (), raw)
+
+
+def row_width(source: pq.ParquetFile) -> float:
+    """Return the bytes that a row of a file has in memory, by the footer: of texts and bytes as much as the file has of them."""
+    metadata, schema = source.metadata, source.schema_arrow
+    fixed = sum(kind.bit_width / 8 if _is_fixed(kind) else 4 for kind in schema.types)
+    stored = 0
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        columns = map(group.column, range(group.num_columns))
+        stored += sum(c.total_uncompressed_size for c in columns if c.physical_type == "BYTE_ARRAY")
+    return fixed + stored / max(1, metadata.num_rows)
+
+
+def _is_fixed(kind: pa.DataType) -> bool:
+    return pa.types.is_primitive(kind) or pa.types.is_fixed_size_binary(kind)

@@ -1,0 +1,47 @@
+"""The cases of values, order, partial and bad rows, through the room of values alone: `value_door` keeps its tables in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+import test_cases
+from case_worlds import Case, through
+from dms_writer import NO_RULES
+from unit.value_door import Door
+
+FILES = ["values", "declared", "order", "partial_rows", "bad_rows", "forms", "all_tables"]
+BEYOND = {"told", "position", "columns_there", "renamed", "by_others", "cure", "gone", "aged"}
+"""What a case may do or see that other rooms answer for."""
+ELSEWHERE = {
+    "a key at the limit that a load holds twice is named", "a folder of a schema that is not there fails its table alone",
+    "rows of inserts only have no operation", "a file that comes late is refused", "files that are not DMS's data are not read",
+}  # fmt: skip
+"""Cases that other rooms answer for: stored keys, folders, roles by settings, order of arrival."""
+
+
+def of_values(file: str, world: str) -> dict[str, dict]:
+    """Return the cases of a world that are about values alone."""
+    cases = {n: c for n, c in test_cases.cases(file, world).items() if n not in ELSEWHERE}
+    return {n: c for n, c in cases.items() if not BEYOND & ({*c} | {word for s in c.get("steps", []) for word in s})}
+
+
+WORLDS = [(f, world) for f in FILES for world in test_cases.read(f)["worlds"] if of_values(f, world)]
+
+
+def without_counts(result: dict | str) -> dict | str:
+    return {w: v for w, v in result.items() if w != "counts"} if isinstance(result, dict) else result
+
+
+@pytest.mark.parametrize(("file", "name"), WORLDS)
+def test_a_case_ends_as_it_says(tmp_path, file, name):
+    said = test_cases.read(file)["worlds"][name] or {}
+    world = Door(tmp_path / "w", said.get("target", {}), **said.get("settings", {}))
+    if said.get("rules") == "none":
+        world.source.rules = NO_RULES
+    found = [Case(world, n, c) for n, c in of_values(file, name).items()]
+    through(world, found)
+    for case in found:
+        for number, (step, seen) in enumerate(zip(case.steps, case.found, strict=True)):
+            at = f"{case.name}: step {number + 1}"
+            test_cases.check_result({**step, "result": without_counts(step.get("result", {}))}, seen, at)
+            test_cases.check_table(step, seen, at)
