@@ -1,4 +1,4 @@
-"""The state machine's graph on MiniStack, the queue as a hint, and what the roles allow."""
+"""The state machine's graph on MiniStack, and the queue as a hint."""
 
 import json
 import random
@@ -6,20 +6,15 @@ import re
 import subprocess
 import time
 
-import boto3
 import pytest
 
-import aws_definition
 import aws_emulator
 from asl_harness import Ended, Refused, argument_faults, events_of, run
 from aws_emulator import ACCOUNT, REGION, client
-from aws_graph import ENGINES, JOB_FAILED, TASK, VALUES, depth, dms, machine, send, services, turns, waiting
+from aws_graph import ENGINES, JOB_FAILED, VALUES, depth, dms, machine, send, services, turns, waiting
 from dms_writer import I, U
-from frazil_old.aws import stack_template
-from frazil_old.aws.deployment_parameters import Deployment, Place
 from frazil_old.aws.engines import spark_options
 from frazil_old.aws.hint_queue import delete_before
-from frazil_old.config.settings import AwsSettings
 from frazil_old.config.spark_session import EXTENSIONS
 
 pytestmark = pytest.mark.aws
@@ -96,12 +91,6 @@ def test_each_retry_has_a_token_of_its_own_and_the_last_failure_is_named(url):
     tokens = [arguments["ClientToken"] for arguments in done.arguments("Changes")]
     assert (done.status, done.error) == ("FAILED", "ChangesFailed") and "the job failed" in done.cause
     assert len(tokens) == len(set(tokens)) == 4 and all(len(token) <= 64 for token in tokens)
-
-
-def test_a_retry_that_succeeds_goes_on(url):
-    job = turns(JOB_FAILED, {"JobRunId": "00j"})
-    done = run(url, machine(MaxPasses="4"), services(QueueDepth=depth(1), Changes=job))
-    assert done.status == "SUCCEEDED" and len(done.arguments("Changes")) == 3
 
 
 def test_a_load_that_fails_lets_changes_go_on_and_is_tried_by_the_next_execution(url):
@@ -200,34 +189,19 @@ def test_the_shared_options_of_spark_name_archives_extensions_and_python(engine)
 
 
 @pytest.mark.parametrize(
-    ("engine", "right", "wrong"),
+    ("engine", "state", "right", "wrong"),
     [
-        ("glue", '"JobName"', '"Job"'), ("glue", '"Arguments": {"--env"', '"Argument": {"--env"'), ("emr-steps", '"ClusterId"', '"Cluster"'),
-        ("emr-steps", '"HadoopJarStep"', '"JarStep"'), ("emr-steps", '"ActionOnFailure"', '"OnFailure"'), ("emr-steps", "addStep", "addSteps"),
+        ("emr-serverless", "Changes", "startJobRun.sync", "startJobRun.snc"), ("emr-serverless", "Changes", '"ApplicationId"', '"ApplicationID"'), ("emr-serverless", "DescribeDmsTask", '"Values"', '"Value"'),
+        ("emr-serverless", "Changes", '"EntryPointArguments": [', '"EntryPointArguments": "x", "Other": ['), ("emr-serverless", "ContinueAsNew", '"StateMachineArn"', '"StateMachine"'),
+        ("glue", "Changes", '"JobName"', '"Job"'), ("emr-steps", "Changes", '"ClusterId"', '"Cluster"'), ("emr-steps", "Changes", '"HadoopJarStep"', '"JarStep"'), ("emr-steps", "Changes", "addStep", "addSteps"),
     ],
 )  # fmt: skip
-def test_planted_faults_in_arguments_of_other_engines_are_found(engine, right, wrong):
-    state = machine(engine)["States"]["Changes"]
-    text = json.dumps({"Resource": state["Resource"], "Arguments": state["Arguments"]})
+def test_planted_faults_in_arguments_are_found(engine, state, right, wrong):
+    task = machine(engine)["States"][state]
+    text = json.dumps([task["Resource"], task["Arguments"]])
     text = re.sub(r'"\{% (\$append|2).*? %\}"', lambda m: "2" if m[1] == "2" else "[]", text)  # what JSONata makes
-    assert right in text
-    assert argument_faults(*json.loads(text).values()) == ""
-    assert argument_faults(*json.loads(text.replace(right, wrong, 1)).values())
-
-
-@pytest.mark.parametrize(
-    ("state", "right", "wrong"),
-    [
-        ("Changes", "startJobRun.sync", "startJobRun.snc"), ("Changes", "startJobRun", "startJob"), ("Changes", '"ApplicationId"', '"ApplicationID"'),
-        ("Changes", '"EntryPointArguments": [', '"EntryPointArguments": "x", "Other": ['), ("DescribeDmsTask", '"Values"', '"Value"'),
-        ("QueueDepth", '"QueueUrl"', '"Queue"'), ("ContinueAsNew", '"StateMachineArn"', '"StateMachine"'), ("QueueDepth", '"AttributeNames"', '"Attributes"'),
-    ],
-)  # fmt: skip
-def test_planted_faults_in_arguments_are_found(state, right, wrong):
-    text = json.dumps(machine()["States"][state])
-    assert right in text
-    task = json.loads(text.replace(right, wrong, 1))
-    assert argument_faults(task["Resource"], task["Arguments"])
+    assert right in text and argument_faults(*json.loads(text)) == ""
+    assert argument_faults(*json.loads(text.replace(right, wrong, 1)))
 
 
 def _statelint(machine: dict, folder) -> str:
@@ -238,43 +212,18 @@ def _statelint(machine: dict, folder) -> str:
     return (ran.stdout + ran.stderr).strip()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("fault", ["none", "no such state", "no type", "no choices", "unreachable"])
-def test_statelint_and_the_check_find_planted_faults(tmp_path, engine, fault):
+FAULTS = {
+    "none": lambda states: None, "no such state": lambda states: states["Setup"].update(Next="FulLoad"), "no type": lambda states: states["WaitForLoad"].pop("Type"),
+    "no choices": lambda states: states["IsAlone"].pop("Choices"), "unreachable": lambda states: states["Changes"]["Catch"][0].update(Next="DmsTaskFailed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("engine", "fault"), [*((e, "none") for e in ENGINES[1:]), *((ENGINES[0], f) for f in FAULTS)])
+def test_statelint_accepts_the_state_machine_and_finds_planted_faults(tmp_path, engine, fault):
     graph = machine(engine)
-    states = graph["States"]
-    if fault == "no such state":
-        states["Setup"]["Next"] = "FulLoad"
-    if fault == "no type":
-        del states["WaitForLoad"]["Type"]
-    if fault == "no choices":
-        del states["IsAlone"]["Choices"]
-    if fault == "unreachable":
-        states["Changes"]["Catch"][0]["Next"] = "DmsTaskFailed"
+    FAULTS[fault](graph["States"])
     found = _statelint(graph, tmp_path)
     assert bool(found) is (fault != "none"), found
-    if fault in ("no such state", "unreachable"):
-        assert aws_definition._graph_problems(graph)
-
-
-def test_the_check_finds_what_template_and_machine_lack(monkeypatch):
-    place = Place("bucket", "folder")
-    for engine in ENGINES:
-        each = Deployment(AwsSettings(env="prod", region=REGION, engine=engine), place, place, place, ("shop", "ops"))
-        assert aws_definition.problems(each, each.parameters(ACCOUNT, "aws", dict.fromkeys(("driver", "workbook", "job"), "s3://b/x"))) == []  # fmt: skip
-    here = Deployment(AwsSettings(env="prod", region=REGION), place, place, place, ("shop", "ops"))
-    archives = dict.fromkeys(("driver", "workbook", "job"), "s3://b/x")
-    given = here.parameters(ACCOUNT, "aws", archives)
-    assert aws_definition.problems(here, given) == []
-    assert aws_definition.problems(here, {**given, "Enw": "x"}) == ["the template has no parameter Enw"]
-    assert aws_definition.problems(here, {**given, "Env": ""}) == ["the parameter Env of the template has no value"]
-    whole = stack_template.template
-    monkeypatch.setattr(
-        stack_template, "template", lambda engine: whole(engine).replace("!Ref CatalogArns", "!Ref CatalogArn")
-    )
-    assert aws_definition.problems(here, given) == ["the template refers to CatalogArn, which it lacks"]
-    monkeypatch.setattr(stack_template, "template", lambda engine: whole(engine).replace("        Runs: !Sub", "        Rans: !Sub"))  # fmt: skip
-    assert aws_definition.problems(here, given) == ["the state machine has a placeholder Runs without a value"]
 
 
 # --- the queue as a hint
@@ -304,28 +253,12 @@ def test_a_run_deletes_what_was_sent_before_it_listed_and_leaves_the_rest_visibl
     assert delete_before(*queue, listed) == 0 and waiting(queue) == (2, 0)
 
 
-def test_a_repeated_event_is_one_message(queue):
-    send(queue, '{"key": "a", "etag": "1"}', '{"key": "a", "etag": "1"}')
-    assert waiting(queue) == (1, 0)
-
-
 def test_messages_of_a_run_that_died_come_back(queue):
     send(queue, "a", "b")
     assert queue[0].receive_message(QueueUrl=queue[1], MaxNumberOfMessages=10)["Messages"]
     assert waiting(queue) == (0, 2)
     time.sleep(1.2)  # the visibility time
     assert delete_before(*queue, now_ms()) == 2 and waiting(queue) == (0, 0)
-
-
-def test_expired_and_lost_messages_cost_nothing_but_a_later_start(queue):
-    assert delete_before(*queue, now_ms()) == 0
-    send(queue, "of a file that was applied long ago")
-    assert delete_before(*queue, now_ms()) == 1
-
-
-def test_one_run_deletes_a_limited_number(queue):
-    send(queue, *(f"m {n}" for n in range(30)))
-    assert delete_before(*queue, now_ms(), most=20) == 20 and waiting(queue)[0] == 10
 
 
 class Life:
@@ -393,99 +326,3 @@ def test_whatever_becomes_of_events_and_jobs_the_table_ends_as_the_source(url, q
     assert life.fates == {"once", "twice", "lost", "late", "well", "dies before", "dies after", "dies with messages"}
     assert dict(world.rows("t")) == life.expected
     assert world.merge()["t"].status == "unchanged", "the pipeline's own jobs applied everything"
-
-
-# --- what the job's role may do
-
-ALLOWED = [
-    ("s3", "list_objects_v2", {"Bucket": "src-bucket", "Prefix": "dms/"}, True), ("s3", "list_objects_v2", {"Bucket": "src-bucket", "Prefix": "other/"}, False),
-    ("s3", "get_object", {"Bucket": "src-bucket", "Key": "dms/a"}, True), ("s3", "put_object", {"Bucket": "src-bucket", "Key": "dms/b", "Body": b""}, False),
-    ("s3", "delete_object", {"Bucket": "src-bucket", "Key": "dms/a"}, False), ("s3", "put_object", {"Bucket": "lake-bucket", "Key": "lake/a", "Body": b""}, True),
-    ("s3", "delete_object", {"Bucket": "lake-bucket", "Key": "lake/a"}, True), ("s3", "put_object", {"Bucket": "lake-bucket", "Key": "else/a", "Body": b""}, False),
-    ("s3", "put_object", {"Bucket": "art-bucket", "Key": "frazil/prod/runs/a", "Body": b""}, True), ("s3", "put_object", {"Bucket": "art-bucket", "Key": "frazil/prod/archives/a", "Body": b""}, False),
-    ("glue", "create_table", {"DatabaseName": "shop", "TableInput": {"Name": "t"}}, True), ("glue", "create_table", {"DatabaseName": "other", "TableInput": {"Name": "t"}}, False),
-    ("glue", "delete_table", {"DatabaseName": "shop", "Name": "t"}, False), ("sqs", "receive_message", {}, True),
-    ("sqs", "send_message", {"MessageBody": "x", "MessageGroupId": "g"}, False), ("sqs", "purge_queue", {}, False), ("secretsmanager", "list_secrets", {}, False),
-]  # fmt: skip
-
-
-class Job:
-    """A user with the policy of the jobs' role, whose trust names a service that MiniStack does not have."""
-
-    def __init__(self, url: str, deployment: Deployment):
-        given = deployment.parameters(ACCOUNT, "aws", dict.fromkeys(("driver", "workbook", "job"), "s3://b/x"))
-        cloud, self.iam, self.url = client("cloudformation", url), client("iam", url), url
-        pairs = [{"ParameterKey": k, "ParameterValue": v} for k, v in given.items()]
-        cloud.create_stack(StackName="frazil-prod", TemplateBody=stack_template.template(deployment.settings.engine), Parameters=pairs, Capabilities=["CAPABILITY_IAM"])  # fmt: skip
-        while (stack := cloud.describe_stacks(StackName="frazil-prod")["Stacks"][0])["StackStatus"].endswith("PROGRESS"):  # fmt: skip
-            time.sleep(0.2)
-        out = {o["OutputKey"]: o["OutputValue"] for o in stack["Outputs"]}
-        self.queue = out["Queue"].replace("localhost", "127.0.0.1")
-        self.policy = self.iam.get_role_policy(RoleName=out["JobRole"], PolicyName="frazil-prod-job")["PolicyDocument"]  # fmt: skip
-        self.iam.create_user(UserName="job")
-        self.key = self.iam.create_access_key(UserName="job")["AccessKey"]
-
-    def may(self, policy: dict, service: str, operation: str, arguments: dict) -> bool:
-        self.iam.put_user_policy(UserName="job", PolicyName="job", PolicyDocument=json.dumps(policy))
-        keys = {"aws_access_key_id": self.key["AccessKeyId"], "aws_secret_access_key": self.key["SecretAccessKey"]}
-        as_job = boto3.client(service, endpoint_url=self.url, region_name=REGION, **keys)
-        own = {"QueueUrl": self.queue} if service == "sqs" else {}
-        try:
-            getattr(as_job, operation)(**arguments, **own)
-            return True
-        except as_job.exceptions.ClientError as error:
-            return not any(w in str(error) for w in ("AccessDenied", "not authorized", "Forbidden"))
-
-
-@pytest.fixture(scope="module")
-def job():
-    settings = AwsSettings(env="prod", region=REGION, application="00fabc0123456789", replication_task=TASK)
-    places = (Place("src-bucket", "dms"), Place("lake-bucket", "lake"), Place("art-bucket", "frazil/prod"))
-    with aws_emulator.running(AUTH="true") as url:
-        for place in places:
-            client("s3", url).create_bucket(Bucket=place.bucket, CreateBucketConfiguration={"LocationConstraint": REGION})  # fmt: skip
-        client("s3", url).put_object(Bucket="src-bucket", Key="dms/a", Body=b"")
-        for database in ("shop", "other"):
-            client("glue", url).create_database(DatabaseInput={"Name": database})
-        yield Job(url, Deployment(settings, *places, ("shop", "ops")))
-
-
-def test_the_role_of_the_jobs_allows_what_they_do_and_no_more(job):
-    wrong = [call for *call, allowed in ALLOWED if job.may(job.policy, *call) is not allowed]
-    assert wrong == []
-
-
-LAKE, TABLE = {"Bucket": "lake-bucket", "Key": "lake/x"}, {"DatabaseName": "shop"}
-CALLS = {
-    ("ListSource", "s3:ListBucket"): ("list_objects_v2", {"Bucket": "src-bucket", "Prefix": "dms/"}), ("ReadSource", "s3:GetObject"): ("get_object", {"Bucket": "src-bucket", "Key": "dms/a"}),
-    ("ListLake", "s3:ListBucket"): ("list_objects_v2", {"Bucket": "lake-bucket", "Prefix": "lake/"}), ("WriteLake", "s3:GetObject"): ("get_object", LAKE),
-    ("WriteLake", "s3:PutObject"): ("put_object", LAKE), ("WriteLake", "s3:DeleteObject"): ("delete_object", LAKE),
-    ("WriteLake", "s3:AbortMultipartUpload"): ("abort_multipart_upload", {**LAKE, "UploadId": "x"}),
-    ("ReadArchives", "s3:GetObject"): ("get_object", {"Bucket": "art-bucket", "Key": "frazil/prod/archives/a"}),
-    ("WriteRuns", "s3:PutObject"): ("put_object", {"Bucket": "art-bucket", "Key": "frazil/prod/runs/a"}), ("Catalog", "glue:GetDatabases"): ("get_databases", {}), ("Catalog", "glue:CreateDatabase"): ("create_database", {"DatabaseInput": {"Name": "ops"}}),
-    ("Catalog", "glue:GetTable"): ("get_table", {**TABLE, "Name": "u"}), ("Catalog", "glue:GetTables"): ("get_tables", TABLE),
-    ("Catalog", "glue:CreateTable"): ("create_table", {**TABLE, "TableInput": {"Name": "u"}}), ("Catalog", "glue:UpdateTable"): ("update_table", {**TABLE, "TableInput": {"Name": "u"}}),
-    ("Queue", "sqs:ReceiveMessage"): ("receive_message", {}), ("Queue", "sqs:DeleteMessage"): ("delete_message", {"ReceiptHandle": "x"}),
-    ("Queue", "sqs:ChangeMessageVisibility"): ("change_message_visibility", {"ReceiptHandle": "x", "VisibilityTimeout": 0}),
-}  # fmt: skip
-"""A call for each action of the policy, by statement."""
-UNSEEN = {("Catalog", "glue:GetDatabase")}
-"""MiniStack takes the name in this call for a table's. It has no DMS."""
-
-
-def actions(statement: dict) -> list[str]:
-    return [statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"]
-
-
-def test_a_call_is_named_for_each_action(job):
-    policy = {(s["Sid"], action) for s in job.policy["Statement"] for action in actions(s)}
-    assert {key for key in policy if not key[0].startswith("Dms")} == {*CALLS, *UNSEEN}
-
-
-@pytest.mark.parametrize("call", CALLS, ids="-".join)
-def test_without_any_one_action_its_call_is_denied(job, call):
-    sid, action = call
-    less = [{**s, "Action": [a for a in actions(s) if (s["Sid"], a) != call]} for s in job.policy["Statement"]]
-    without = {**job.policy, "Statement": [s for s in less if s["Action"]]}
-    wanted = (action.split(":")[0], *CALLS[call])
-    assert job.may(job.policy, *wanted) and not job.may(without, *wanted)
