@@ -87,6 +87,7 @@ bench: test-env ## Measure: BENCH="parse list" for some groups, QUICK=1 for smal
 
 torture: test-env ## Try to break it: long histories, a fault at every request; COUNT chooses how many histories
 	@COUNT=$(COUNT) $(PYTEST) tests -m torture $(BOTH)
+	FRAZIL_HOUSE=new $(PYTEST) tests/unit -m torture $(BOTH)
 
 planted: test-env ## Plant a fault of each kind in a copy of the library, and see which tests go red: PLANTED="rollback" for some
 	@$(BIN)/python tests/planted.py $(PLANTED)

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import random
+import re
 from functools import cache
 
 import pyarrow as pa
@@ -170,3 +171,43 @@ def test_bytes_say_whether_and_how_often_a_file_is_packed(data, found, step):
         return
     with pytest.raises(UnreadableFileError, match=f"dms/f.csv.gz: a {found}"):
         assert max(map(len, pieces)) <= 4 << 20
+
+
+def damaged(dice: random.Random, text: bytes) -> bytes:
+    """Return a file in which some bytes were put in, taken out or changed."""
+    for _ in range(dice.choice((1, 1, 2, 5))):
+        at, odd = (
+            dice.randrange(len(text)),
+            dice.choice((b'"', b'""', b"\n", b",", b"\r", b"\xff", b"x", b"", b"\0", b"\r\n")),
+        )
+        text = text[:at] + odd + text[at + dice.randint(0, 1) :]
+    return text
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.torture)])
+def test_of_damaged_files_each_row_is_what_its_bytes_say_or_the_file_is_refused(count):
+    dice, refused = random.Random(count), 0
+    for _ in range(count):
+        text = damaged(dice, b"".join(written(random_rows(dice, Dialect(), dice.randint(1, 8)), Dialect(), dice.choice((csv.QUOTE_MINIMAL, csv.QUOTE_ALL)))))  # fmt: skip
+        reader = Reader([pa.string()] * len(KINDS), Dialect(null="none"), "f")
+        try:
+            found = [*reader.read([text], size=dice.choice((1, 50, 9999)))]
+        except RowBordersError:
+            refused += 1
+            continue
+        lines, wide = {}, {}
+        for rows in found:
+            lines |= {n: rows.raw(n) for n in [*rows.numbers.tolist(), *(number for number, _ in rows.unreadable)]}
+            wide |= dict(zip(rows.numbers.tolist(), zip(*rows.fields.to_pydict().values(), strict=True), strict=True))
+        assert [*lines] and sorted(lines) == [*range(1, len(lines) + 1)] if text.strip(b"\n") else not lines
+        assert b"".join(lines[n] + b"\n" for n in sorted(lines)) == text.removeprefix(b"\xef\xbb\xbf") or b"\n\n" in text or text[:1] == b"\n"  # fmt: skip
+        for number, line in lines.items():
+            fields = fields_of(line)
+            assert wide.get(number, len(fields)) == (tuple(fields) if len(fields) == len(KINDS) else len(fields)), text
+    assert count / 9 < refused < count
+
+
+def fields_of(line: bytes) -> list[str]:
+    """Return the fields of a regular row by RFC 4180."""
+    fields = re.findall(r'(?:^|,)("(?:[^"]|"")*"|[^,"]*)', line.decode("utf-8", "replace"), re.DOTALL)
+    return [f[1:-1].replace('""', '"') if f[:1] == '"' else f for f in fields]

@@ -30,7 +30,7 @@ CUT_OFF = (
 
 
 class RowBordersError(FrazilError, code="row-borders"):
-    """It is hidden where a row ends, so no row of the file after that place can be trusted."""
+    """It is hidden where a row of a file ends, so nothing after it can be trusted. Correct the row that is named, or fetch the file again."""
 
 
 @dataclass(frozen=True)
