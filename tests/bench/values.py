@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.__main__ import ROOT
-from frazil.core import csv, exact, row_blocks, transactions
+from frazil.core import csv, exact, row_blocks
 from frazil.core.changes import Reading, changes, concat
 from frazil.core.latest import latest
+from frazil.dms import transactions
 from frazil.engine import parquet
 from frazil.settings.spec import TableSpec
 from frazil_old.config.columns import Column

@@ -35,7 +35,7 @@ def judged(text: str, kind: str):
     if kind == "binary":
         digits = text[2:] if text[:2].lower() == "0x" else text
         return bytes.fromhex(digits) if re.fullmatch("([0-9a-fA-F]{2})*", digits) else None
-    with suppress(ValueError, OverflowError):
+    with suppress(ValueError, ArithmeticError):
         if kind == "date":
             return date(*map(int, bare.split("-"))) if re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", bare) else None
         if kind.startswith("timestamp"):
@@ -43,8 +43,9 @@ def judged(text: str, kind: str):
         found = NUMBER.fullmatch(bare)
         if kind in ("float", "double"):
             return real(bare, found, kind)
-        if not found or abs(int(found[2] or 0)) > 10**6 or (number := Decimal(bare)).adjusted() > 40:
+        if not found or ((number := Decimal(bare)) and not -(10**6) < number.adjusted() <= 40):
             return None
+        number = number or Decimal(0)
         return None if found[2] and abs(Fraction(number)) > 2**53 else of_number(number, kind)
 
 
@@ -87,7 +88,7 @@ def random_text(dice: random.Random) -> str:
     text = dice.choice((
         digits, f"-{digits}", f"+{digits}", digits[:9] + fraction, digits + fraction, fraction, f"{digits[:5]}.{digits}", f"{digits}.000", day, day + clock,
         f"{dice.choice('+-')}{digits[0]}.{digits}e{dice.choice('+-')}{dice.randint(0, 60):02d}", f"0.{'0' * dice.randint(0, 40)}{digits}", f"{digits}ab",
-        f"{digits[:3]}e{dice.choice((-400, -60, -46, -3, 3, 15, 20, 38, 39, 308, 400))}", dice.choice(("nan", "inf", "-Infinity", "-nan", "0.0", "-0", "0e9")),
+        f"{digits[:3]}e{dice.choice((-2 * 10**9, -400, -60, -46, -3, 3, 15, 20, 38, 39, 308, 400))}", dice.choice(("nan", "inf", "-Infinity", "-nan", "0.0", "-0", "0e9", "0e99")),
         dice.choice(("true", "F", "YES", "no", "1", "0", "", "a\ufffd", "Zürich", "0x", "٣", "1_0")), f"0x{digits}", day + clock + fraction + zone, day + clock + zone,
     ))  # fmt: skip
     if dice.random() < 0.15:

@@ -6,7 +6,7 @@ import pytest
 
 import test_cases
 from case_worlds import Case, through
-from dms_writer import NO_RULES
+from dms_writer import NO_RULES, Messages
 from unit.value_door import Door
 
 FILES = ["values", "declared", "order", "partial_rows", "bad_rows", "forms", "all_tables"]
@@ -36,7 +36,9 @@ def without_counts(result: dict | str) -> dict | str:
 def test_a_case_ends_as_it_says(tmp_path, file, name):
     said = test_cases.read(file)["worlds"][name] or {}
     world = Door(tmp_path / "w", said.get("target", {}), **said.get("settings", {}))
-    if said.get("rules") == "none":
+    if "stream" in said:
+        world.reads("memory", Messages(world.specs, **said.get("target", {})))
+    elif said.get("rules") == "none":
         world.source.rules = NO_RULES
     found = [Case(world, n, c) for n, c in of_values(file, name).items()]
     through(world, found)

@@ -7,15 +7,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from frazil.core import csv
+from dms_writer import Messages
+from frazil.core import csv, messages
 from frazil.core.changes import AFTER, BEFORE, COMMITTED, OP, SEQUENCE, Changes, Reading, changes, concat
+from frazil.core.exact import arrow_type
 from frazil.core.latest import latest
 from frazil.core.row_blocks import Dialect, blocks
-from frazil.core.transactions import split_by_table
 from frazil.dms.gzip_form import unpacked
+from frazil.dms.transactions import split_by_table
 from frazil.engine import parquet
 from frazil.errors import FrazilError
 from frazil.settings.spec import TableSpec
@@ -66,6 +69,8 @@ class Door(World):
         known = self.read.setdefault(table, set())
         new = sorted((f for f in self._files(table) if f not in known), key=lambda f: f.name)
         try:
+            if isinstance(self.source, Messages):
+                self._applied(table, [(part, "topic") for part in self._messages(table, known)])
             for batch in ([f for f in new if _is_load(f)], [f for f in new if not _is_load(f)]):
                 self._applied(table, [(part, str(f)) for f in batch for part in self._changes(table, f)])
                 known.update(batch)
@@ -96,6 +101,25 @@ class Door(World):
         for at in keys:
             rows.pop(at, None)
         rows.update(zip((k for k, gone in zip(keys, found.deleted, strict=True) if not gone), new, strict=True))
+
+    # --- messages
+
+    def _messages(self, table: str, known: set) -> Iterator[Changes]:
+        sent = [
+            (n, value)
+            for n, (_, value) in enumerate(self.source.sent)
+            if n not in known and f'"{table}"'.encode() in value
+        ]
+        known.update(n for n, _ in sent)
+        reader, reading = self._of_messages(table)
+        block = pa.array([value for _, value in sent], pa.binary())
+        yield changes(reader.read(block, np.array([n for n, _ in sent], "int64")), reading)
+
+    def _of_messages(self, table: str) -> tuple[messages.Reader, Reading]:
+        spec = self._spec(table)
+        names = {column.name: arrow_type(column.value_type) for column in spec.columns}
+        roles = (OP, COMMITTED, *(AFTER + name for name in names), *(BEFORE + key for key in spec.key))
+        return messages.Reader(names, spec.key), Reading(spec, roles)
 
     # --- files
 
@@ -149,6 +173,10 @@ class Door(World):
 
     def _again(self, table: str, bad: dict) -> Iterator[tuple]:
         """Yield the row that the bytes of a bad row have."""
+        if bad["file"] == "topic":
+            reader, reading = self._of_messages(table)
+            yield reader.read(pa.array([bad["raw"]], pa.binary()), np.array([bad["number"]])), reading
+            return
         of_load = _is_load(Path(bad["file"]))
         if bad["file"].endswith(".parquet"):
             batch = pa.ipc.open_stream(bad["raw"]).read_next_batch()

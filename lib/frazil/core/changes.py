@@ -166,7 +166,7 @@ def _meant(texts: pa.Array, role: str, reading: Reading) -> pa.Array:
     if column is None:
         return _without(texts, "", reading.null)
     if reading.null is None:
-        return texts
+        return _without_zone(texts, column) if column.dms_type == "DATETIME" else texts
     if not _has_empty(column):
         return _without(texts, "", reading.null, reading.not_carried)
     if reading.tells_empty and role.startswith(AFTER):
@@ -179,6 +179,12 @@ def _without(texts: pa.Array, *words: str | None) -> pa.Array:
     wanted = pa.array({word for word in words if word is not None}, pa.string())
     found = pc.is_in(texts, wanted)
     return pc.if_else(found, pa.scalar(None, pa.string()), texts) if pc.any(found).as_py() else texts
+
+
+def _without_zone(texts: pa.Array, column: Column) -> pa.Array:
+    """Return moments in the form of CSV: DMS writes a T and a Z in all messages, also where nobody knows the zone."""
+    texts = pc.ascii_rtrim(texts, "Z")
+    return pc.replace_substring_regex(texts, "^([0-9-]{10})T", r"\1 ") if column.lake == "string" else texts
 
 
 def _has_empty(column: Column) -> bool:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import binascii
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -95,19 +93,39 @@ def _content(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _judged(texts: pa.Array, target: pa.DataType) -> tuple[pa.Array, pa.Array | None]:
-    is_exact, judge = next(way for holds, way in _WAYS.items() if holds(target))
     texts = _tidied(texts, target) if pa.types.is_timestamp(target) else texts
-    try:
-        values = _cast(texts, target)
-        if is_exact(texts, values):
-            return values, None
-    except pa.ArrowInvalid:
-        pass
+    if (values := _cast_at_once(texts, target)) is not None:
+        return values, None
+    judge = day if pa.types.is_date(target) else moment if pa.types.is_timestamp(target) else number
     usual = pc.fill_null(pc.match_substring_regex(texts, _usual(target)), True)
     values, others = _cast(none_but(usual, texts), target), pc.invert(usual)
     found = [judge(text.strip(SPACES), target) for text in texts.filter(others).to_pylist()]
     values = pc.replace_with_mask(values, others, pa.array(found, target))
     return values, if_any(pc.and_(others, pc.is_null(values)))
+
+
+def _cast_at_once(texts: pa.Array, target: pa.DataType) -> pa.Array | None:
+    """Return the values if Arrow casts all texts right.
+
+    It reads `0x1F` as an integer, and a day as a moment. Decimals of more than 38 digits may be wrong, and those with
+    some exponents end the process.
+    """
+    offsets, data = _content(texts)
+    if pa.types.is_integer(target) and (data | 0x20 == ord("x")).any():
+        return None
+    longest = np.diff(offsets).max(initial=0)
+    if pa.types.is_decimal(target) and (longest > 38 - target.scale or (data | 0x20 == ord("e")).any()):
+        return None
+    try:
+        values = _cast(texts, target)
+    except pa.ArrowInvalid:
+        return None
+    if pa.types.is_timestamp(target) and len(texts) > texts.null_count:
+        first, shortest = pc.min(values.view(pa.int64())).as_py(), pc.min(pc.binary_length(texts)).as_py()
+        return values if first >= FIRST_MOMENT and shortest >= 19 else None
+    if pa.types.is_date(target) and (pc.min(values.view(pa.int32())).as_py() or 0) < FIRST_DAY:
+        return None
+    return values
 
 
 def _cast(texts: pa.Array, target: pa.DataType) -> pa.Array:
@@ -132,33 +150,3 @@ def _tidied(texts: pa.Array, target: pa.DataType) -> pa.Array:
     if (pc.max(pc.binary_length(texts)).as_py() or 0) > 26:
         texts = pc.replace_substring_regex(texts, r"(\.[0-9]{6})0+$", r"\1")
     return texts
-
-
-def _are_integers(texts: pa.Array, values: pa.Array) -> bool:
-    """Return whether Arrow read no `0x1F`."""
-    return not (_content(texts)[1] | 0x20 == ord("x")).any()
-
-
-def _are_short(texts: pa.Array, values: pa.Array) -> bool:
-    """Return whether no decimal has an exponent or more digits than Arrow surely keeps: above 38 it may be wrong."""
-    offsets, data = _content(texts)
-    longest = int(np.diff(offsets).max(initial=0))
-    return longest <= 38 - values.type.scale and not (data | 0x20 == ord("e")).any()
-
-
-def _are_days(texts: pa.Array, values: pa.Array) -> bool:
-    first = pc.min(values.view(pa.int32())).as_py()
-    return first is None or first >= FIRST_DAY
-
-
-def _are_moments(texts: pa.Array, values: pa.Array) -> bool:
-    """Return whether each text is a day with a time, and of year 1 or later: Arrow also casts a day alone."""
-    first, shortest = pc.min(values.view(pa.int64())).as_py(), pc.min(pc.binary_length(texts)).as_py()
-    return first is None or (first >= FIRST_MOMENT and shortest >= 19)
-
-
-_WAYS: dict[Callable[[pa.DataType], bool], tuple[Callable[[pa.Array, pa.Array], bool], Callable[[str, pa.DataType], Any]]] = {
-    pa.types.is_integer: (_are_integers, number), pa.types.is_decimal: (_are_short, number),
-    pa.types.is_date: (_are_days, day), pa.types.is_timestamp: (_are_moments, moment),
-}  # fmt: skip
-"""Of each type: whether Arrow's cast was exact, and the judge of one text."""

@@ -26,7 +26,7 @@ def number(text: str, target: pa.DataType) -> int | Decimal | None:
         value = Decimal(text) if _NUMBER.fullmatch(text) else None
     except InvalidOperation:
         return None
-    if value is None or value.adjusted() > 40 or ("e" in text.lower() and value.copy_abs() > EXACT_REALS):
+    if value is None or (value and value.adjusted() > 40) or ("e" in text.lower() and value.copy_abs() > EXACT_REALS):
         return None
     scale = getattr(target, "scale", 0)
     cut = value.quantize(Decimal(1).scaleb(-scale), ROUND_DOWN, Context(prec=100))
