@@ -14,14 +14,15 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.__main__ import ROOT
-from frazil.core import csv, exact, row_blocks
+from frazil.core import csv, exact, messages, row_blocks
 from frazil.core.changes import Reading, changes, concat
 from frazil.core.latest import latest
-from frazil.dms import transactions
+from frazil.dms import message_tables, transactions
 from frazil.engine import parquet
 from frazil.settings.spec import TableSpec
 from frazil_old.config.columns import Column
@@ -29,6 +30,7 @@ from frazil_old.config.spec import parse_spec
 from frazil_old.core import changes as old_changes
 from frazil_old.core import csv as old_csv
 from frazil_old.core import latest_per_key, parquet_types, types
+from frazil_old.core import messages as old_messages
 from frazil_old.core.field_meaning import ReadRules
 from helpers import spec_of
 
@@ -132,6 +134,40 @@ def files(count: int) -> Iterator[tuple]:
     yield "parquet", "Parquet of 12 columns to changes", "µs a row", lambda: new_parquet(data), lambda: old_parquet(data), count  # fmt: skip
 
 
+def streams(count: int) -> Iterator[tuple]:
+    """Yield the same of messages of ten columns; of a share of the odd ones an integer has an exponent."""
+    from bench.streams import COLUMNS as NAMES_OF
+    from bench.streams import _message
+
+    r, kinds = random.Random(1), ("insert", "update", "update", "delete")
+    usual = [_message(i, i, r.choice(kinds), "t", r).encode() for i in range(count)]
+    odd = [m.replace(b',"price"', b'e0,"price"') if r.random() < 0.01 else m for m in usual]
+    spec = TableSpec.model_validate(spec_of("s.t", *NAMES_OF))
+    old_spec, names = parse_spec(spec_of("s.t", *NAMES_OF)), old_messages.MessageNames({n: n for n in spec.lake_names}, {"id": "id"})  # fmt: skip
+    types_of = {c.name: exact.arrow_type(c.value_type) for c in spec.columns}
+    reading = Reading(spec, ("op", "committed", *(f"after {n}" for n in types_of), "before id"))
+
+    def new(some: list[bytes]) -> None:
+        reader = messages.Reader(types_of, ("id",))
+        for at in range(0, len(some), 20_000):
+            block = pa.array(some[at : at + 20_000], pa.binary())
+            changes(reader.read(block, np.arange(len(block))), reading)
+
+    def by_table(some: list[bytes]) -> None:
+        for at in range(0, len(some), 20_000):
+            message_tables.by_table(pa.array(some[at : at + 20_000], pa.binary()))
+
+    def old(some: list[bytes]) -> None:
+        for at in range(0, len(some), 20_000):
+            for key, rows in old_messages.gather(some[at : at + 20_000], "before-image").items():
+                table = old_messages.columns_of(key, rows, pa.array([row[0] for row in rows]))
+                old_messages.type_messages(table, old_spec, names)
+
+    for name, some in {"messages": usual, "messages_one_percent_odd": odd}.items():
+        yield name, "messages of 600 bytes, ten columns, to changes", "µs a message", lambda s=some: new(s), lambda s=some: old(s), count  # fmt: skip
+    yield "messages_by_table", "by table; the old library decodes for it", "µs a message", lambda: by_table(usual), lambda: [old_messages.gather(usual[n : n + 20_000], "before-image") for n in range(0, count, 20_000)], count  # fmt: skip
+
+
 def as_parquet(text: str) -> bytes:
     """Return rows of CSV as a Parquet file."""
     found = [changes(r, READING) for r in csv.Reader(READING.types, row_blocks.Dialect(), "f").read([text.encode()])]
@@ -181,14 +217,15 @@ def of_spark(count: int, quick: bool) -> list[dict]:
 
 
 SPARSE = """
-import resource, sys
+import re, sys
+from frazil.engine import parquet
 from frazil.core.changes import Reading, changes
 from frazil.settings.spec import TableSpec
 spec = TableSpec.model_validate({"source": "s.t", "key": ["c0"], "columns": [{"name": f"c{i}", "type": "INT8"} for i in range(300)]})
 reading, rows = Reading(spec, tuple(f"after c{i}" for i in range(300))), 0
 for part in parquet.Reader(spec.lake_names, "f").read(open(sys.argv[1], "rb")):
     rows += len(changes(part, reading).rows)
-print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+print(rows, int(re.search(r"VmHWM:\\s*([0-9]+)", open("/proc/self/status").read())[1]) // 1024)
 """
 """Reads a file and prints its rows and the most megabytes that the process had."""
 
@@ -214,9 +251,12 @@ def run(quick: bool) -> list[dict]:
     """Measure each form and return the figures."""
     found, count = [], 20_000 if quick else 200_000
     gc.disable()
-    for name, what, unit, new, old, old_count in (*forms(count), *files(count), *keys(5 * count)):
-        for house, work, number in (("new", new, old_count if unit == "µs a row" else count), ("old", old, old_count)):
+    for name, what, unit, new, old, old_count in (*forms(count), *files(count), *streams(count // 5), *keys(5 * count)):
+        for house, work, number in (
+            ("new", new, count if unit == "µs a value" else old_count),
+            ("old", old, old_count),
+        ):
             value = {"value": cpu(work, number), "unit": unit, "conditions": what, "house": house}
             found.append({"name": f"values_{name}_us" + "_old" * (house == "old"), **value})
     gc.enable()
-    return [*found, *of_spark(count, quick), *sparse(100_000 if quick else 5_000_000)]
+    return [*found, *of_spark(4 * count, quick), *sparse(100_000 if quick else 5_000_000)]

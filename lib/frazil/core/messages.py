@@ -1,7 +1,7 @@
 """The rows in messages of one table: Arrow parses a block at once; if anything in it is unusual, each message is decoded.
 
 Arrow reads some numbers wrong without an error: decimals of 39 digits or more, and reals that are no longer zero. So
-patterns look for these. A decoded message has texts, with the digits that it was written with, for `exact.typed`.
+patterns look for these. A decoded message has its numbers as they were written, for `exact.typed`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,10 @@ _UNUSUAL = json.JSONDecoder(parse_float=str, parse_int=str, parse_constant=str).
 
 def decoded(value: bytes) -> dict:
     """Return the content of a message. Bytes that are no UTF-8 become U+FFFD. Raises ValueError for what is no object."""
-    with suppress(msgspec.DecodeError, UnicodeDecodeError):
+    try:
         return _USUAL(value)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
     found = _UNUSUAL(value.decode("utf-8", "replace"))  # it also takes NaN, and half of a surrogate pair
     if not isinstance(found, dict):
         raise ValueError("no JSON object")
@@ -124,7 +126,7 @@ class Reader:
     # --- the way of blocks with anything unusual
 
     def _decoded(self, messages: pa.Array) -> tuple[list[pa.Array], dict[int, str]]:
-        """Return all values as texts, and why some messages are unreadable, by their places."""
+        """Return all values as they were written, and why some messages are unreadable, by their places."""
         found, bad = [], {}
         for place, value in enumerate(messages.to_pylist()):
             try:
@@ -134,13 +136,11 @@ class Reader:
                 bad[place] = f"not JSON as DMS writes it ({error})"
         wanted = ("data", self.before, "metadata")
         data, old, about = ([v if isinstance(v := row.get(n), dict) else {} for row in found] for n in wanted)
-        self.unknown.update(name for row in data for name in row if name not in self.types)
-        self.metadata |= {n: _WRITTEN[type(v)] for row in about for n, v in row.items() if type(v) in _WRITTEN}
+        self.unknown |= set().union(*data) - self.types.keys()
+        self.metadata |= {n: _WRITTEN[type(v)] for row in about[:1] for n, v in row.items() if type(v) in _WRITTEN}
         parts = ((data, self.types), (old, self.old), (about, ("operation", COMMIT_TIME)))
-        texts = [
-            {n: pa.array([_text(row.get(n)) for row in part], pa.string()) for n in names} for part, names in parts
-        ]
-        return self._fields(*texts), bad
+        columns = [{name: _column([row.get(name) for row in part]) for name in names} for part, names in parts]
+        return self._fields(*columns), bad
 
     def _fields(self, data: Mapping, old: Mapping, about: Mapping) -> list[pa.Array]:
         """Return the fields in their order."""
@@ -171,6 +171,15 @@ def _is_sure(name: str, column: pa.Array, texts: pa.Array) -> bool:
     zeros = texts.filter(pc.equal(column, 0))
     vanished = pc.any(pc.match_substring_regex(zeros, _after([name], _VANISHING))).as_py()
     return not vanished and not pc.any(pc.is_inf(column)).as_py()
+
+
+def _column(values: list) -> pa.Array:
+    """Return values as integers or texts, whichever all are, else each as its text."""
+    with suppress(pa.ArrowException, UnicodeEncodeError, OverflowError):
+        found = pa.array(values)
+        if types.is_string(found.type) or types.is_integer(found.type):
+            return found
+    return pa.array(map(_text, values), pa.string())
 
 
 def _text(value: object) -> str | None:
