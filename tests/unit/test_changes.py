@@ -99,6 +99,7 @@ def test_excluded_columns_are_judged_and_left_out():
     reading = Reading(table, ("after id", "after v", "after w"), "", of_load=True)
     (found,) = [changes(r, reading) for r in Reader(reading.types, Dialect(), "f").read([b"1,2,a\n2,x,b\n"])]
     assert (found.rows.to_pylist(), found.bad["column"].to_pylist()) == ([{"id": 1, "w": "a"}], ["v"])
+    assert found.row_width == pytest.approx(8 + 1 + 8, abs=3)  # a number, a letter, and where it begins and ends
 
 
 @pytest.mark.parametrize("seconds", [[], [0.0005], [-1.0, 0.2, 5.0, math.nan], [i / 100 for i in range(1, 1000)]])

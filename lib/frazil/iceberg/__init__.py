@@ -1,0 +1,1 @@
+"""Iceberg tables: what they hold, where rows lie, and commits that are one swap of the metadata."""
