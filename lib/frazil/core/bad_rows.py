@@ -50,13 +50,8 @@ def described(rows: Rows, faults: Sequence[Fault], which: np.ndarray, file: int)
     for at in np.flatnonzero(which >= 0).tolist():
         fault = faults[which[at]]
         found.append((int(rows.numbers[at]), fault.column, fault.reason(at)))
-    return pa.Table.from_pylist(
-        [
-            {"file": file, "number": number, "column": column, "reason": reason, "raw": rows.raw(number)}
-            for number, column, reason in sorted(found)
-        ],
-        BAD,
-    )
+    rows_of = [(file, number, column, reason, rows.raw(number)) for number, column, reason in sorted(found)]
+    return pa.Table.from_pylist([dict(zip(BAD.names, row, strict=True)) for row in rows_of], BAD)
 
 
 def _quoted(values: pa.Array, at: int) -> str:
@@ -64,8 +59,6 @@ def _quoted(values: pa.Array, at: int) -> str:
     one = values.slice(at, 1)
     if one.null_count:
         return "no value"
-    value = (
-        one[0].as_py() if pa.types.is_string(one.type) or pa.types.is_binary(one.type) else as_text(one)[0][0].as_py()
-    )
-    value = value.hex() if isinstance(value, bytes) else value
-    return "a value outside the years 1 to 9999" if value is None else repr(value[:MOST_SHOWN])
+    kind, value = one.type, one if pa.types.is_string(one.type) or pa.types.is_binary(one.type) else as_text(one)[0]
+    text = value[0].as_py().hex() if pa.types.is_binary(kind) else value[0].as_py()
+    return "a time of no clock or calendar" if text is None else repr(text[:MOST_SHOWN])

@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 
 from frazil.core.bad_rows import Fault, as_mask, described, first_fault
 from frazil.core.exact import arrow_type, typed
-from frazil.core.masks import masked
-from frazil.core.replacements import lake_values
+from frazil.core.lake_values import lake_values
 from frazil.core.rows import Rows
 from frazil.settings.column import Column
 from frazil.settings.spec import TableSpec
@@ -33,8 +32,8 @@ class Reading:
     """How the rows of files with the same fields are read.
 
     `roles` says what each field is: `op`, `committed`, `sequence`, `after <column>`, `before <column of the key>`, or
-    nothing. `null` is the text that a field has for null, and `not_carried` what it has if the row lacks the column
-    (None: the form has nulls of its own, or no such text). Rows `of_load` are inserts unless they name an operation.
+    nothing. `null` is the text that a field of CSV has for null (None: the form has nulls of its own, as Parquet and
+    messages), and `not_carried` what it has if the row lacks the column (None: no such text). Rows `of_load` are inserts unless they name an operation.
     """
 
     spec: TableSpec
@@ -51,9 +50,10 @@ class Reading:
 
     @property
     def types(self) -> list[pa.DataType]:
-        """The type in the lake of each field's values."""
+        """The types in which CSV's fields may be parsed. If the text that means null fits a type, its fields stay texts."""
         kinds = {role: arrow_type(column.value_type) for role, column in self.columns.items()}
-        return [kinds.get(role, pa.string()) for role in self.roles]
+        words = pa.array([self.not_carried, self.null if self.tells_empty else None], pa.string()).drop_null()
+        return [pa.string() if _fits(words, kind := kinds.get(role, pa.string())) else kind for role in self.roles]
 
     @property
     def tells_empty(self) -> bool:
@@ -124,29 +124,32 @@ def judged(rows: Rows, reading: Reading) -> tuple[dict[str, pa.Array], dict[str,
             faults.append(Fault(as_mask(misfit), COMMITTED, "is no time yyyy-MM-dd HH:mm:ss.SSSSSS", fields[COMMITTED]))
     if SEQUENCE in fields:
         facts[SEQUENCE] = fields[SEQUENCE].cast(pa.string())
-    values = {}
-    for name, column in ((c.name, c) for c in spec.columns):
-        values[name] = _value(column, fields.get(AFTER + name), count, faults)
+    values, found = {}, []
+    for column in spec.lake_columns:
+        name = column.name
+        values[name], fault = _values(column, fields.get(AFTER + name), count)
+        found.append(fault)
         if BEFORE + name in fields:
-            facts[BEFORE + name] = _value(column, fields[BEFORE + name], count, faults, "old value of ")
+            facts[BEFORE + name], fault = _values(column, fields[BEFORE + name], count, ", before the update")
+            found.append(fault)
         if (lacks := fields.get(ABSENT + name)) is not None:
             facts[ABSENT + name] = lacks
-    return {name: values[name] for name in spec.lake_names}, facts, faults
+    return values, facts, [*faults, *filter(None, found)]
 
 
-def _value(column: Column, field: pa.Array | None, count: int, faults: list[Fault], old: str = "") -> pa.Array:
-    """Return a column's values in the lake, and add what is wrong to the faults; a column without a field is null."""
+def _values(column: Column, field: pa.Array | None, count: int, when: str = "") -> tuple[pa.Array, Fault | None]:
+    """Return a column's values in the lake, and what is wrong with some; a column without a field is null."""
     if field is None:
-        return pa.nulls(count, arrow_type(column.lake_type))
+        return pa.nulls(count, arrow_type(column.lake_type)), None
     values, misfit = lake_values(column, field)
-    if misfit is not None:
-        words = f"does not fit {column.type} ({column.value_type} in the lake)"
-        if pa.types.is_string(values.type):
-            words = "holds U+FFFD: bytes that are no UTF-8, or that character itself"
-        shown = None if column.mask else field
-        words = f"{'a masked value ' if column.mask else ''}{words}"
-        faults.append(Fault(as_mask(misfit), old + column.name, words, shown))
-    return masked(values) if column.mask else values
+    if misfit is None:
+        return values, None
+    words = f"does not fit {column.type} ({column.value_type} in the lake){when}"
+    if column.value_type == "string" and (pa.types.is_string(field.type) or pa.types.is_binary(field.type)):
+        words = f"holds U+FFFD: bytes that are no UTF-8, or that character itself{when}"
+    if column.mask:
+        return values, Fault(as_mask(misfit), column.name, f"a masked value {words}")
+    return values, Fault(as_mask(misfit), column.name, words, field)
 
 
 # --- what fields mean
@@ -190,6 +193,11 @@ def _without_zone(texts: pa.Array, column: Column) -> pa.Array:
     """Return moments in the form of CSV: DMS writes a T and a Z in all messages, also where nobody knows the zone."""
     texts = pc.ascii_rtrim(texts, "Z")
     return pc.replace_substring_regex(texts, "^([0-9-]{10})T", r"\1 ") if column.lake == "string" else texts
+
+
+def _fits(words: pa.Array, kind: pa.DataType) -> bool:
+    """Return whether one of some words is a value of a type."""
+    return len(words.drop_null()) > 0 and typed(words, kind)[0].null_count < len(words)
 
 
 def _has_empty(column: Column) -> bool:

@@ -5,6 +5,7 @@ Row numbers begin at 1, after the header. Empty lines do not count, unless rows 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -63,7 +64,10 @@ class Reader:
                 table = self._parsed(text, wrong, self.as_text | texts_only)
                 break
             except pa.ArrowInvalid as error:
-                self.as_text.add(int(str(error).removeprefix("In CSV column #").partition(":")[0]))
+                told = re.match(r"In CSV column #(\d+)", str(error))  # Arrow says it in words alone
+                if not told:
+                    raise
+                self.as_text.add(int(told[1]))
         columns = [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in table.columns]
         if stand_in:
             columns = [pc.replace_substring(c, stand_in, "\r") if types.is_string(c.type) else c for c in columns]

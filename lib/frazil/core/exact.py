@@ -1,6 +1,7 @@
 """Exact values in the lake's types, of Arrow arrays of any form: what has no exact value is null, and named by a mask.
 
-A file's texts, Parquet's types and JSON's are judged by the same rules. `core.exact_texts` has those of texts.
+A file's texts, Parquet's types and JSON's are judged by the same rules. `core.exact_texts` has those of texts. A time of
+day is a text in the lake: of texts it stands as DMS wrote it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def arrow_type(kind: str) -> pa.DataType:
 def typed(values: pa.Array, target: pa.DataType) -> Typed:
     """Return values in a type of the lake, and which have no exact value in it (None: all have one).
 
-    A null stays null. A real is read from its shortest digits, and may be the nearest to a text, but to no other number.
+    A null stays null. A real is read from the shortest digits of its double, and may be the nearest to a text, but to no
+    other number.
     A moment counts as a wall-clock time and as an instant in UTC alike.
     """
     if types.is_string(target):

@@ -1,7 +1,7 @@
 """The rows in messages of one table: Arrow parses a block at once; if anything in it is unusual, each message is decoded.
 
-Arrow reads some numbers wrong without an error: decimals of 39 digits or more, and reals that are no longer zero. So
-patterns look for these. A decoded message has its numbers as they were written, for `exact.typed`.
+Arrow reads some numbers wrong without an error: decimals of 39 digits or more, and reals that are too small or too
+large for their type. So patterns look for these. A decoded message has its numbers as they were written, for `exact.typed`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,10 @@ from frazil.core.rows import Rows
 OPERATIONS = {"load": "I", "insert": "I", "update": "U", "delete": "D"}
 """The operations of rows, and their letters."""
 COMMIT_TIME = "commit-timestamp"
-_WRITTEN = {str: pa.string(), int: pa.int64()}
-_IDS = ("transaction-id", "transaction-record-id", "prev-transaction-id", "prev-transaction-record-id")
-_WORDS = (
-    "operation", COMMIT_TIME, "timestamp", "record-type", "schema-name", "table-name", "partition-key-type",
-    "partition-key-value", "stream-position",
-)  # fmt: skip
+_WRITTEN = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
+"""How Arrow parses values of names that nobody declared, by what Python has of them."""
+_IDS = ["transaction-id", "transaction-record-id", "prev-transaction-id", "prev-transaction-record-id"]
+_WORDS = ["operation", COMMIT_TIME, "timestamp", "record-type", "schema-name", "table-name", "partition-key-type"]
 _LARGE = r'\s*:\s*"?[-+]?[0-9.]*(?:[0-9]{39}|[eE])'
 """A decimal that is too long, or has an exponent, and so may have been rounded before it was written."""
 _VANISHING = r"\s*:\s*[-+]?(?:0?\.0{37}|[0-9.]*[1-9][0-9.]*[eE]-[0-9]*[1-9][0-9])"
@@ -66,8 +64,8 @@ class Reader:
     before: str = "before-image"
     as_text: set[str] = field(default_factory=set)
     """Names whose values are written as texts, though they are none."""
-    unknown: set[str] = field(default_factory=set)
-    """Names in `data` that `types` lacks, of the blocks that were read."""
+    unknown: dict[str, pa.DataType] = field(default_factory=dict)
+    """Names in `data` that `types` lacks, of the blocks that were read, and how the first value of each is written."""
     metadata: dict[str, pa.DataType] = field(
         default_factory=lambda: dict.fromkeys(_WORDS, pa.string()) | dict.fromkeys(_IDS, pa.int64())
     )
@@ -111,7 +109,8 @@ class Reader:
         decimals = [name for name, kind in kinds.items() if types.is_decimal(kind)]
         if decimals and pc.match_substring_regex(joined, _after(decimals, _LARGE))[0].as_py():
             return None
-        parts = {"data": kinds, self.before: kinds, "metadata": self.metadata}
+        row = self.unknown | kinds
+        parts = {"data": row, self.before: row, "metadata": self.metadata}  # a before-image may have all columns
         schema = pa.schema([(name, pa.struct(list(part.items()))) for name, part in parts.items()])
         raw = joined.buffers()[2]
         found = arrow_json.read_json(
@@ -130,13 +129,15 @@ class Reader:
         found, bad = [], {}
         for place, value in enumerate(messages.to_pylist()):
             try:
-                found.append(decoded(value))
-            except (ValueError, TypeError, AttributeError, RecursionError) as error:
+                found.append(decoded(value or b""))
+            except (ValueError, RecursionError) as error:
                 found.append({})
                 bad[place] = f"not JSON as DMS writes it ({error})"
         wanted = ("data", self.before, "metadata")
         data, old, about = ([v if isinstance(v := row.get(n), dict) else {} for row in found] for n in wanted)
-        self.unknown |= set().union(*data) - self.types.keys()
+        unknown = set().union(*data) - self.types.keys()
+        first = {name: next(row[name] for row in data if name in row) for name in unknown}
+        self.unknown = {n: _WRITTEN.get(type(v), pa.string()) for n, v in first.items()} | self.unknown
         self.metadata |= {n: _WRITTEN[type(v)] for row in about[:1] for n, v in row.items() if type(v) in _WRITTEN}
         parts = ((data, self.types), (old, self.old), (about, ("operation", COMMIT_TIME)))
         columns = [{name: _column([row.get(name) for row in part]) for name in names} for part, names in parts]

@@ -46,7 +46,9 @@ def filled(of: Events, wanted: np.ndarray, changes: Changes) -> Filled:
         values = changes.rows[name].take(pa.array(of.place[at], mask=~carried))
         rows = rows.set_column(rows.column_names.index(name), name, values)
     lacks = np.any([*missing.values()], axis=0)
-    stored = of.keys.take(pa.array(of.last[np.where(lacks, row[wanted], 0)], mask=~lacks))
+    stored = of.keys.take(
+        pa.array(of.last[np.where(lacks, row[wanted], 0)], mask=~lacks)
+    )  # such a row is one of before
     return Filled(rows, missing, stored, lost)
 
 

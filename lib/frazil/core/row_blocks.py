@@ -14,19 +14,10 @@ BLOCK = 4 << 20
 """Bytes that are parsed together; a longer row makes its block longer."""
 BOM = b"\xef\xbb\xbf"
 QUOTE, NEWLINE, RETURN = b'"\n\r'
-OPEN = (
-    "a quoted text does not end",
-    "fetch the file again if it was cut off; else correct the row, or have DMS write the file again",
-)
+OPEN = ("a quoted text does not end", "fetch the file again if it was cut off, or correct the row")
 BARE_QUOTE = ("a quote in a text is not doubled", "correct the row, or what the endpoint says of Rfc4180")
-RETURNS = (
-    "rows end with \\r\\n, and Frazil reads \\n",
-    "set CsvRowDelimiter=\\n at the endpoint and have DMS write the file again",
-)
-CUT_OFF = (
-    "nothing ends the last row, as in a file that was cut off",
-    "fetch the file again; if it is whole, end its last row as the others",
-)
+RETURNS = ("rows end with \\r\\n, not \\n", "set CsvRowDelimiter=\\n and have DMS write the file again")
+CUT_OFF = ("nothing ends the last row, as if cut off", "fetch the file again; if it is whole, end its last row")
 
 
 class RowBordersError(FrazilError, code="row-borders"):
@@ -69,9 +60,7 @@ class Block:
             return self
         places = np.append(self.begins, len(self.text))
         at, rows = places[first], slice(first, last)
-        return Block(
-            self.text[at : places[max(first, last)]], self.numbers[rows], self.begins[rows] - at, self.stops[rows] - at
-        )
+        return Block(self.text[at : places[last]], self.numbers[rows], self.begins[rows] - at, self.stops[rows] - at)
 
 
 def line_ends(text: bytes, quotes: bool) -> np.ndarray:

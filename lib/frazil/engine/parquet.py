@@ -41,6 +41,8 @@ class Reader:
                     yield rows_of(own, first + skipped)
                 first += len(batch)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+            if getattr(error, "errno", None):  # of the storage, not of the bytes
+                raise
             raise UnreadableFileError(f"{self.where}: a damaged Parquet file ({error})", FETCH_AGAIN) from None
 
 

@@ -1,6 +1,11 @@
-"""Values that a source has and a lake's type lacks, such as MySQL's zero dates: a column's `replace` says what they become."""
+"""A column's values as the lake has them: exact, replaced where `replace` says it, and hashed where they are masked.
+
+Replaced are values that a source has and a lake's type lacks, such as MySQL's zero dates.
+"""
 
 from __future__ import annotations
+
+import hashlib
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,15 +25,26 @@ PATTERNS = {
     "NaN": r"(?i)^[+-]?nan$",
     UNDECODED: UNDECODABLE,
 }
-"""The texts that each name means; no text has two."""
+"""The texts that each name means. Of a text with two names the later one in `replace` counts."""
 
 
 def lake_values(column: Column, values: pa.Array) -> Typed:
-    """Return a column's values in its type of the lake, and which have neither an exact value nor a replacement."""
-    target = arrow_type(column.value_type)
-    found, misfit = typed(values, target)
-    if misfit is None or not column.replace:
-        return found, misfit
+    """Return the values of a column, and which have neither an exact value nor a replacement."""
+    found, misfit = typed(values, arrow_type(column.value_type))
+    if misfit is not None and column.replace:
+        found, misfit = _replaced(column, values, found, misfit)
+    return masked(found) if column.mask else found, misfit
+
+
+def masked(values: pa.Array) -> pa.Array:
+    """Return the SHA-256 of values in hex digits: of their text in the form that CSV has, or of their bytes."""
+    plain = values if pa.types.is_binary(values.type) else as_text(values)[0].cast(pa.binary())
+    return pa.array([None if v is None else hashlib.sha256(v).hexdigest() for v in plain.to_pylist()], pa.string())
+
+
+def _replaced(column: Column, values: pa.Array, found: pa.Array, misfit: pa.Array) -> Typed:
+    """Return values in which declared ones stand for some misfits, and the misfits that are left."""
+    target = found.type
     texts = _named(values.filter(misfit))
     new, still = pa.nulls(len(texts), target), pa.array([True] * len(texts))
     for name, value in column.replace.items():
@@ -46,9 +62,8 @@ def lake_values(column: Column, values: pa.Array) -> Typed:
 def _named(values: pa.Array) -> pa.Array:
     """Return values as texts that the patterns know: of a day or a moment outside the years 1 to 9999 its side."""
     if not (pa.types.is_date(values.type) or pa.types.is_timestamp(values.type)):
-        return (
-            utf8(values) if pa.types.is_binary(values.type) or pa.types.is_string(values.type) else as_text(values)[0]
-        )
+        is_text = pa.types.is_binary(values.type) or pa.types.is_string(values.type)
+        return utf8(values) if is_text else as_text(values)[0]
     texts, outside = as_text(values)
     numbers = values.view(pa.int32() if pa.types.is_date(values.type) else pa.int64())
     side = pc.if_else(pc.less(numbers, 0), "-0001-01-01", "+10000-01-01")
