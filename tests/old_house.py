@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import fields
 from io import StringIO
@@ -201,11 +202,17 @@ def decide(world: World, table: str, **decision) -> Result:
     return Result(table, "resumed", note=table_pause.resume(there) or "")
 
 
-def command(world: World, arguments: tuple[str, ...], environment: dict[str, str]) -> tuple[int, str]:
-    """Run the command `frazil` in this process."""
+def command_line(world: World, arguments: tuple[str, ...]) -> list[str]:
+    """Prepare the world for a command, and return how it is called."""
     prepare(world)
     if not (world.root / "notebooks").exists():
         (world.root / "notebooks").symlink_to(Path(__file__).parent.parent / "notebooks")
+    return [sys.executable, "-m", "frazil_old.cli", *arguments]
+
+
+def command(world: World, arguments: tuple[str, ...], environment: dict[str, str]) -> tuple[int, str]:
+    """Run the command `frazil` in this process."""
+    command_line(world, arguments)
     printed, before = StringIO(), dict(os.environ)
     os.environ.update({"FRAZIL_ENV": ENV, **environment})
     try:

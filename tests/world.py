@@ -181,6 +181,11 @@ class World:
         """Run the command `frazil` in this environment; return its exit code and all that it printed."""
         return house().command(self, arguments, environment)
 
+    def started(self, *arguments: str) -> subprocess.Popen:
+        """Start the command `frazil` in a process of its own; what it prints is its standard output."""
+        order = house().command_line(self, arguments)
+        return subprocess.Popen(order, env={**os.environ, "FRAZIL_ENV": "w"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
+
     # --- what it says
 
     def plan(self) -> dict[str, dict]:
