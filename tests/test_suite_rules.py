@@ -16,7 +16,7 @@ pytestmark = pytest.mark.acceptance
 HERE = Path(__file__).parent
 ADAPTERS = {"old_house.py"}
 """The only files that may know a library."""
-LIBRARY = ("frazil", "frazil_old", "frazil_demo", "helpers", "stream_world")
+LIBRARY = ("frazil", "frazil_old", "frazil_demo", "helpers")
 """The library, its demo, and helpers of older tests that open the library themselves."""
 OPEN_IT = {
     "test_aws_deploy.py", "test_aws_examples.py", "test_aws_job.py", "test_aws_pipeline.py", "test_aws_pipeline_role.py", "test_demo.py",
