@@ -60,7 +60,8 @@ def test_tables_are_processed_and_each_command_names_the_disk(place, fault):
     assert code == 0 and "public.t" in told and "cannot be written: " in told
 
 
-def test_a_disk_that_fills_during_a_run_hides_no_outcome(place):
+def test_a_disk_that_fills_during_a_run_hides_no_outcome(place, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # what finds no room is put there
     run = place.started("run", "02_cdc_merge")
     while run.poll() is None and not [*(place.root / "runs").rglob("run.log")]:
         time.sleep(0.1)
