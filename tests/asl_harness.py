@@ -131,14 +131,3 @@ def _as_in_the_api(value: Any, shape: Any) -> Any:
     if shape.type_name == "list" and isinstance(value, list):
         return [_as_in_the_api(v, shape.member) for v in value]
     return value
-
-
-EVENTS = {"Task": 5, "Sync": 6, "Choice": 2, "Pass": 2, "Wait": 2, "Succeed": 2, "Fail": 1, "retry": 4}
-"""The events that AWS documents for a state of each type, and for a retry."""
-
-
-def events_of(definition: dict, states: list[str], retries: int) -> int:
-    """Return about how many events these states are in AWS's history."""
-    kinds = definition["States"]
-    counts = [EVENTS["Sync" if ".sync" in kinds[s].get("Resource", "") else kinds[s]["Type"]] for s in states]
-    return 2 + retries * EVENTS["retry"] + sum(counts)

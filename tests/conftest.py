@@ -75,7 +75,7 @@ def kinesis():
     import boto3
     from moto.server import ThreadedMotoServer
 
-    from stream_world import like_aws
+    from dms_streams import like_aws
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()

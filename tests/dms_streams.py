@@ -66,3 +66,44 @@ class Shards(Messages):
         """Merge the first two shards."""
         one, other = (s["ShardId"] for s in self.open()[:2])
         self.client.merge_shards(StreamName=self.name, ShardToMerge=one, AdjacentShardToMerge=other)
+
+
+def like_aws(patch) -> None:
+    """Let moto keep the records of a split or merged shard where they are, and end and write no closed shard, as AWS does."""
+    from collections import OrderedDict
+    from hashlib import md5
+
+    from moto.kinesis.models import KinesisBackend, Stream
+    from moto.kinesis.utils import decompose_shard_iterator
+
+    def keeping(real):
+        def reshard(self, *arguments, **named):
+            kept = {shard: shard.records for shard in self.shards.values()}
+            for shard in kept:
+                shard.records = OrderedDict()
+            try:
+                return real(self, *arguments, **named)
+            finally:
+                for shard, records in kept.items():
+                    shard.records = records
+
+        return reshard
+
+    for name in ("split_shard", "merge_shards"):
+        patch.setattr(Stream, name, keeping(getattr(Stream, name)))
+
+    def open_shard(self, partition_key, explicit_hash_key):
+        place = int(explicit_hash_key) if explicit_hash_key else int(md5(partition_key.encode()).hexdigest(), 16)
+        return next(s for s in self.shards.values() if s.is_open and s.starting_hash <= place <= s.ending_hash)
+
+    patch.setattr(Stream, "get_shard_for_key", open_shard)
+    real = KinesisBackend.get_records
+
+    def get_records(self, stream_arn, shard_iterator, limit):
+        after, records, late = real(self, stream_arn, shard_iterator, limit)
+        stream, name, place = decompose_shard_iterator(after)
+        shard = self.describe_stream(stream_arn=stream_arn, stream_name=stream).get_shard(name)
+        over = not shard.is_open and int(place) >= shard.get_max_sequence_number()
+        return None if over else after, records, late
+
+    patch.setattr(KinesisBackend, "get_records", get_records)

@@ -12,11 +12,10 @@ from frazil_old.flows.workbook import Workbook
 from frazil_old.lake import jvm
 
 
-def spec_of(source: str, *columns: str, key="id", target: str = "", utc: tuple = ()) -> dict:
+def spec_of(source: str, *columns: str, key="id", target: str = "") -> dict:
     """Return a spec as its YAML would hold it; columns are written `name TYPE`."""
     keys = [key] if isinstance(key, str) else list(key)
-    entries = [{**c, **({"utc": True} if c["name"] in utc else {})} for c in columns_of(*columns)]
-    return {"source": source, "target": target or source, "key": keys, "columns": entries}
+    return {"source": source, "target": target or source, "key": keys, "columns": columns_of(*columns)}
 
 
 class World:
@@ -25,8 +24,6 @@ class World:
     def __init__(self, root: Path, space: str, catalog_options: dict, **s3_settings):
         self.root, self.space, self.catalog_options = root, space, catalog_options
         self.s3 = {"CsvNullValue": "", "TimestampColumnName": "ts", **s3_settings}
-        self.own: dict = {}
-        self.given: dict = {}  # parameters of every notebook
         self.rules = BEFORE_IMAGE
         self.specs: dict[str, dict] = {}
         self.said: list[str] = []
@@ -47,26 +44,20 @@ class World:
         return self
 
     def load(self, table: str, *rows: tuple, name: str = LOAD) -> "World":
-        lines = [
-            self._line(
-                (*(["I"] if self.s3.get("IncludeOpForFullLoad") else []), COMMITTED, *r, *self._tail(table, "", None))
-            )
-            for r in rows
-        ]
-        return self.write(table, name, "".join(lines), self._header(table, load=True))
+        return self.write(table, name, "".join(self._line((COMMITTED, *r, *self._tail(table, "", None))) for r in rows))
 
     def changes(self, table: str, *changes: Change, name: str = FILE1) -> "World":
         lines = []
         for c in changes:
             values = (*c.values, *[None] * (len(self.specs[table]["columns"]) - len(c.values)))
             lines.append(self._line((c.op, c.ts, *values, *self._tail(table, c.seq, c.was))))
-        return self.write(table, name, "".join(lines), self._header(table, load=False))
+        return self.write(table, name, "".join(lines))
 
-    def write(self, table: str, name: str, text: str, header: str = "") -> "World":
+    def write(self, table: str, name: str, text: str) -> "World":
         """Write a file of the table as it stands."""
         file = self.root / "source/public" / table / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(header + text, encoding="utf-8", newline="")
+        file.write_text(text, encoding="utf-8", newline="")
         return self
 
     def _line(self, fields) -> str:
@@ -78,44 +69,27 @@ class World:
         old = [None] * len(keys) if was is None else [was] if len(keys) == 1 else list(was)
         return (seq or None, *old) if self.rules["rules"] else ()
 
-    def _header(self, table, load) -> str:
-        if not self.s3.get("AddColumnName"):
-            return ""
-        spec = self.specs[table]
-        op = [] if load and not self.s3.get("IncludeOpForFullLoad") else ["Op"]
-        names = [*op, "ts", *[c["name"] for c in spec["columns"]]]
-        return self._line([*names, *(["seq", *[f"BI_{k}" for k in spec["key"]]] if self.rules["rules"] else [])])
-
     # --- what is done with it
 
     def book(self, kind=CdcMergeSettings, **settings) -> Workbook:
-        (self.root / "endpoint.json").write_text(json.dumps({"S3Settings": self.s3, "FrazilSettings": self.own}))
+        (self.root / "endpoint.json").write_text(json.dumps({"S3Settings": self.s3}))
         (self.root / "mappings.json").write_text(json.dumps(self.rules))
         given = {
             "env": "test", "root": str(self.root), "source": "source", "specs": "specs", "endpoint": "endpoint.json", "mappings": "mappings.json",
-            "catalog_options": self.catalog_options, "query_engines": ["spark"], **self.given, **settings,
+            "catalog_options": self.catalog_options, "query_engines": ["spark"], **settings,
         }  # fmt: skip
         return Workbook(kind(**given), self.said.append)
 
-    def environment(self, monkeypatch, env: str = "w") -> Path:
-        """Write what the book is opened with as an environment file, as the command takes it, and return its folder."""
+    def whole_environment(self, monkeypatch) -> Path:
+        """Write what the book is opened with as an environment's files, so that processes in other folders find them."""
         settings, params = self.book().settings, self.root / "params"
         params.mkdir(exist_ok=True)
-        names = ("source", "specs", "endpoint", "mappings", "catalog_options", "query_engines")
-        common = {n: getattr(settings, n) for n in names}
-        (params / f"{env}.yml").write_text(yaml.safe_dump({"common": common}))
+        common = {n: getattr(settings, n) for n in ("source", "specs", "catalog_options", "query_engines")}
+        for name in ("endpoint", "mappings"):
+            (self.root / f"{name}.json").rename(params / f"{name}.json")
+            common[name] = f"params/{name}.json"
+        (params / "w.yml").write_text(yaml.safe_dump({"common": common}))
         monkeypatch.setenv("FRAZIL_PARAMS", str(params))
-        return params
-
-    def whole_environment(self, monkeypatch, env: str = "w") -> Path:
-        """Write the same, with endpoint and mappings in its folder, so that processes in other folders find them."""
-        params = self.environment(monkeypatch, env)
-        file = params / f"{env}.yml"
-        told = yaml.safe_load(file.read_text())
-        for name in ("endpoint.json", "mappings.json"):
-            (self.root / name).rename(params / name)
-        told["common"] |= {"endpoint": "params/endpoint.json", "mappings": "params/mappings.json"}
-        file.write_text(yaml.safe_dump(told))
         return params
 
     def setup(self, **settings):
@@ -147,7 +121,7 @@ class World:
         return self.book().spark
 
     def name(self, table: str) -> str:
-        return f"{self.given.get('catalog', 'lake')}.{self.space}.{table}"
+        return f"lake.{self.space}.{table}"
 
     def rows(self, table: str) -> list[tuple]:
         return sorted((tuple(r) for r in self.spark.table(self.name(table)).collect()), key=repr)
@@ -155,18 +129,8 @@ class World:
     def iceberg(self, table: str):
         return jvm.load_table(self.spark, self.name(table))
 
-    def head(self, table: str) -> int:
-        return self.iceberg(table).currentSnapshot().snapshotId()
-
     def history(self, table: str) -> list:
         return list(jvm.ancestors(self.iceberg(table)))
-
-    def branches(self, table: str) -> list[str]:
-        refs = self.iceberg(table).refs()
-        return sorted(n for n in refs.keySet() if refs.get(n).isBranch() and n != "main")
-
-    def position(self, table: str) -> dict:
-        return json.loads(self.iceberg(table).properties().get("frazil.position"))
 
     def call(self, procedure: str, table: str, arguments: str = "") -> None:
         self.spark.sql(f"CALL lake.system.{procedure}(table => '{self.space}.{table}' {arguments})").collect()

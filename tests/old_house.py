@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from contextlib import redirect_stderr, redirect_stdout
+import sys
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import fields
 from io import StringIO
 from pathlib import Path
@@ -23,10 +24,12 @@ from frazil_old.config.spark_session import get_spark
 from frazil_old.errors import FrazilError
 from frazil_old.exit_codes import outcome
 from frazil_old.flows import adopt, cdc, full_load, lag, ledger, maintenance, plan, quarantine_replay, setup, warehouses
+from frazil_old.flows.explore import as_of, difference
+from frazil_old.flows.row_history import FACTS, key_history, origin
 from frazil_old.flows.workbook import Workbook
 from frazil_old.lake import jvm, other_writers, rollback, table_pause
 from frazil_old.report.latency import Analysis
-from world import Result, World
+from world import Refused, Result, World
 
 ENV = "w"
 VERBS = {
@@ -199,11 +202,17 @@ def decide(world: World, table: str, **decision) -> Result:
     return Result(table, "resumed", note=table_pause.resume(there) or "")
 
 
-def command(world: World, arguments: tuple[str, ...], environment: dict[str, str]) -> tuple[int, str]:
-    """Run the command `frazil` in this process."""
+def command_line(world: World, arguments: tuple[str, ...]) -> list[str]:
+    """Prepare the world for a command, and return how it is called."""
     prepare(world)
     if not (world.root / "notebooks").exists():
         (world.root / "notebooks").symlink_to(Path(__file__).parent.parent / "notebooks")
+    return [sys.executable, "-m", "frazil_old.cli", *arguments]
+
+
+def command(world: World, arguments: tuple[str, ...], environment: dict[str, str]) -> tuple[int, str]:
+    """Run the command `frazil` in this process."""
+    command_line(world, arguments)
     printed, before = StringIO(), dict(os.environ)
     os.environ.update({"FRAZIL_ENV": ENV, **environment})
     try:
@@ -290,6 +299,62 @@ def latency(world: World, hours: float) -> dict[str, dict]:
 def warehouses_of(world: World, refresh: bool) -> list[dict]:
     """Return what each declared warehouse serves."""
     return warehouses.looks(_book(world, "warehouses", {}), refresh=refresh)
+
+
+def warehouse_facts(world: World) -> list[dict]:
+    """Return what each declared warehouse is."""
+    return [{"status": "", **row} for row in warehouses.overview(_book(world, "warehouses", {}))]
+
+
+def statements(world: World) -> list[str]:
+    """Return what each declared warehouse needs, in order."""
+    return [row["what"] for row in warehouses.needs(_book(world, "warehouses", {}))]
+
+
+def set_up_warehouses(world: World, dry_run: bool) -> list[dict]:
+    """Make what the declared warehouses lack, or only show it."""
+    return warehouses.set_up(_book(world, "warehouses", {}), dry_run)
+
+
+def find(world: World, table: str, key: tuple) -> list[dict]:
+    """Return what became of a key, newest first."""
+    book, of, texts = _book(world, "explore", {}), _source(world, table), [str(k) for k in key]
+
+    def rows(event: dict) -> list[tuple] | str:
+        try:
+            return [(r["file"], r["row"], r["operation"]) for r in origin(book, of, texts, event["snapshot"])]  # fmt: skip
+        except FrazilError as e:
+            return e.problem
+
+    with _asked():
+        return [
+            {"did": e["operation"], "values": {c: v for c, v in e.items() if c not in FACTS}, "origin": rows(e)}
+            for e in key_history(book, of, texts)
+        ]  # fmt: skip
+
+
+def diff(world: World, table: str, since, until) -> tuple[dict[str, int], set[tuple]]:
+    """Return the numbers of rows that differ between two states, and some differences."""
+    facts = ("change", "column", "before", "after")
+    with _asked():
+        found = difference(_book(world, "explore", {}), _source(world, table), since, until or "newest")
+    keys = [tuple(v for n, v in r.items() if n not in facts) for r in found.sample]
+    return found.counts, {(r["change"], k, *(r[f] for f in facts[1:])) for k, r in zip(keys, found.sample, strict=True)}
+
+
+def states(world: World, source_time: str) -> dict[str, dict]:
+    """Return the last state of each table with nothing newer than a time of the source."""
+    rows = _by_table(as_of(_book(world, "explore", {}), source_time).rows)
+    return {t: {**r, "snapshot": int(r.get("snapshot") or 0)} for t, r in rows.items()}
+
+
+@contextmanager
+def _asked():
+    """Raise the world's error where this library has no answer."""
+    try:
+        yield
+    except FrazilError as e:
+        raise Refused(str(e)) from e
 
 
 def position(metadata) -> dict:

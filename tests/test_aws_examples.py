@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dms_streams import Shards
+from dms_writer import U
 from frazil_old import exit_codes
 from frazil_old.cli import main
 from frazil_old.config.settings import NOTEBOOKS, resolve
 from frazil_old.flows.workbook import Workbook
-from stream_world import KinesisWorld
 
 pytestmark = pytest.mark.aws
 
@@ -49,17 +50,13 @@ def test_the_example_of_glue_can_be_deployed(monkeypatch, tmp_path, capsys):
 
 
 @pytest.mark.spark
-def test_a_stream_is_loaded_and_followed_by_the_parameters_of_the_example(kinesis, spark, catalog_options, tmp_path):
+def test_a_stream_is_loaded_and_followed_by_the_parameters_of_the_example(kinesis, open_world):
     """The stream is moto's, and the tables are in the tests' own catalog."""
     example = told("aws-kinesis")
-    world = KinesisWorld(kinesis, tmp_path / "w", "kinexample", catalog_options).table("t")
+    w = open_world(**example["full_load"], **example["cdc_merge"]).table("t")
     assert example["common"]["source"].startswith("kinesis://")
-    for key in range(3):
-        world.message("load", id=key, v="a")
-    world.message("update", id=1, v="b")
-    world.setup()
-    loaded = world.full_load(**example["full_load"])
-    assert not loaded["t"].failed, loaded["t"].note
-    merged = world.merge(**{**example["cdc_merge"], "run_for_s": 60, "idle_s": 3, "trigger_s": 0.5})
-    assert not merged["t"].failed, merged["t"].note
-    assert world.rows("t") == [(0, "a"), (1, "b"), (2, "a")]
+    stream = Shards(w, kinesis)
+    stream.load("t", *((key, "a") for key in range(3)))
+    stream.changes("t", U(1, "b"))
+    w.loaded().merged(run_for_s=60.0, idle_s=3.0, trigger_s=0.5)
+    assert w.rows("t") == [(0, "a"), (1, "b"), (2, "a")]

@@ -16,7 +16,7 @@ import aws_emulator
 import table_reader
 from aws_emulator import REGION, client
 from frazil_old import cli, exit_codes
-from frazil_old.cli import aws_job, bundle
+from frazil_old.cli import aws_job
 from frazil_old.config import jars
 from frazil_old.config.spark_session import EXTENSIONS
 from helpers import World
@@ -138,20 +138,6 @@ def test_on_glue_a_job_unpacks_its_archives_for_itself_and_for_its_kernel(tmp_pa
     monkeypatch.setattr(cli, "main", run)
     archives = [f"--{n}-archive=s3://work-bucket/archives/{file}" for n, file in (("packages", packed.name), ("workbook", "workbook.zip"))]  # fmt: skip
     assert aws_job.main(["--env", "w", "--runs", RUNS, "--queue", queue, "--notebook", CHANGES, *archives]) == 0
-
-
-def test_the_archive_of_a_job_has_what_runs_notebooks(tmp_path, monkeypatch):
-    executors, driver = (" ".join(bundle._pins(runs_notebooks)) for runs_notebooks in (False, True))
-    assert "papermill" in driver and "ipykernel" in driver and "nbconvert" in driver and "jupyterlab" not in driver
-    assert "papermill" not in executors
-    plain, full = bundle.Platform("3.11", "x86_64"), bundle.Platform("3.11", "x86_64", runs_notebooks=True)
-    assert plain.file_name != full.file_name
-    monkeypatch.setattr(bundle, "_install", lambda *_: None)
-    file, _ = bundle.build(tmp_path, full, lambda text: None)
-    with tarfile.open(file) as packed:
-        names = packed.getnames()
-    assert {"frazil_old/notebooks/02_cdc_merge.ipynb", "frazil_old/aws/hint_queue.py"} <= set(names)
-    assert "cp311" in bundle.Platform("3.11.6", "x86_64").file_name
 
 
 @pytest.mark.spark

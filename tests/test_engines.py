@@ -38,8 +38,7 @@ from frazil_old.config.settings import resolve
 from frazil_old.flows import cdc, full_load, setup
 from frazil_old.flows.workbook import Workbook
 from frazil_old.results import raise_if_failed
-step, tables = sys.argv[1], json.loads(sys.argv[2])
-for table, engines in tables.items():
+for table, engines in json.loads(sys.argv[1]).items():
     def book(notebook, **more):
         return Workbook(resolve(notebook, {"env": "w", "tables": ["public." + table], "query_engines": engines, **more}).settings)
     raise_if_failed(setup.create_tables(book("setup")))
@@ -48,8 +47,7 @@ for table, engines in tables.items():
     raise_if_failed(cdc.run(one))
     if table.endswith("partitions"):
         one.spark.sql(f"ALTER TABLE lake.app.{table} ADD PARTITION FIELD bucket(4, id)")
-    if step == "all":
-        raise_if_failed(cdc.run(book("cdc_merge", lane="rowdelta")))
+    raise_if_failed(cdc.run(book("cdc_merge", lane="rowdelta")))
 """
 
 
@@ -71,11 +69,7 @@ class OfGlue(RestCatalog):
             case "GET", ["namespaces", name, "tables", table]:
                 there = self.catalog.load_table(f"{name}.{table}")
                 with there.io.new_input(there.metadata_location).open() as file:
-                    return 200, {
-                        "metadata-location": there.metadata_location,
-                        "metadata": json.loads(file.read()),
-                        "config": {},
-                    }
+                    return 200, {"metadata-location": there.metadata_location, "metadata": json.loads(file.read()), "config": {}}  # fmt: skip
         return super().do(method, parts, body)
 
 
@@ -83,9 +77,8 @@ class OfGlue(RestCatalog):
 def lake(aws, tmp_path_factory):
     """The four tables with deletes and updates before and after a change of partitions; yield the world and its catalog."""
     trino_server.java_25()
-    aws_emulator.client("s3", aws).create_bucket(
-        Bucket="lake", CreateBucketConfiguration={"LocationConstraint": aws_emulator.REGION}
-    )
+    where = {"LocationConstraint": aws_emulator.REGION}
+    aws_emulator.client("s3", aws).create_bucket(Bucket="lake", CreateBucketConfiguration=where)
     options = {
         "type": "glue", "warehouse": "s3://lake/tables", "io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "s3.endpoint": aws,
         "s3.path-style-access": "true", "glue.endpoint": aws, "client.region": aws_emulator.REGION,
@@ -97,21 +90,10 @@ def lake(aws, tmp_path_factory):
             world.changes(t, D(3), U(4, "new"), I(100, None), name="20240101-100000000.csv")
             world.changes(t, D(5), U(6, "newer"), U(100, "x"), name="20240101-100100000.csv")
         world.whole_environment(patch)
-        work(world, "all", TABLES)
+        environment = {**os.environ, "PYTHONPATH": str(LIB), "FRAZIL_MASTER": "local[1]", "SPARK_LOCAL_IP": "127.0.0.1"}
+        done = subprocess.run([sys.executable, "-c", WORK, json.dumps(TABLES)], cwd=world.root, env=environment, capture_output=True, text=True, timeout=280)  # fmt: skip
+        assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
         yield world, pyiceberg_catalog.open_catalog(resolve("operate", {"env": "w"}).settings)
-
-
-def work(world: World, step: str, tables: dict) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(LIB), "FRAZIL_MASTER": "local[1]", "SPARK_LOCAL_IP": "127.0.0.1"}
-    done = subprocess.run(
-        [sys.executable, "-c", WORK, step, json.dumps(tables)],
-        cwd=world.root,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import duckdb
@@ -76,3 +77,55 @@ def test_a_warehouse_in_trouble_is_named_and_the_others_are_refreshed(open_world
     assert "top-secret-word" not in str(found) and server.arguments["password"] == "top-secret-word"
     assert [s for s in server.sent if '"ITEMS"' in s and s.endswith("REFRESH")]
     assert w.merge()["orders"].status == "unchanged"
+
+
+def test_a_warehouse_that_is_bound_to_a_metadata_file_is_late_until_it_is_refreshed(open_world, server):
+    bound: dict[str, str] = {}
+    w = two_tables(open_world(warehouses={"snow": SNOW}))
+
+    def table_of(statement: str) -> str:
+        return "items" if "ITEMS" in statement else "orders"
+
+    def refresh(statement: str) -> list:
+        bound[table_of(statement)] = w.metadata_file(table_of(statement))
+        return []
+
+    def information(statement: str) -> list:
+        return [(json.dumps({"metadataLocation": bound.get(table_of(statement), ""), "status": "success"}),)]
+
+    server.answers = [("REFRESH$", refresh), ("GET_ICEBERG", information)]
+    assert statuses(w, refresh=True) == {("snow", "orders"): "served", ("snow", "items"): "served"}
+    w.sql("INSERT INTO {t} VALUES (2, 'of another writer')", "orders")
+    assert statuses(w) == {("snow", "orders"): "late", ("snow", "items"): "served"}
+    assert [r["why"] for r in w.warehouses() if r["status"] == "late"] == ["it serves an older state"]
+    assert statuses(w, refresh=True)["snow", "orders"] == "served"
+
+
+def test_statements_are_shown_in_order_made_once_and_never_in_a_dry_run(open_world, server):
+    w = two_tables(open_world(warehouses={"snow": {**SNOW, "credential": "glue_reader"}}))
+    shown, order = "\n".join(w.statements()), ["CREATE CATALOG", "CREATE EXTERNAL", "CREATE SCHEMA", "CREATE ICEBERG"]
+    assert [shown.index(word) for word in order] == sorted(shown.index(word) for word in order)
+    server.sent.clear()  # the load has refreshed tables
+    w.set_up_warehouses(dry_run=True)
+    assert server.sent == []
+    w.set_up_warehouses(dry_run=False)
+    made = [s for s in server.sent if s.startswith("CREATE")]
+    w.set_up_warehouses(dry_run=False)
+    assert len(made) == 5 and [s for s in server.sent if s.startswith("CREATE")] == made
+
+
+def test_the_notebook_sets_up_and_shows_how_a_commit_is_seen_and_what_is_missing(open_world, tmp_path):
+    w = open_world(warehouses={"duck": {"engine": "duckdb", "database": str(tmp_path / "d.duckdb")}})
+    for table in ("orders", "items"):
+        w.table(table).source.load(table, (1, "a"))
+    (row,) = w.warehouses(refresh=True)
+    assert row["status"] == "failed" and "00_setup" in row["why"]
+    declared = w.settings.pop("warehouses")  # a load would refresh them
+    w.loaded().settings["warehouses"] = declared
+    assert w.command("run", "06_warehouses")[0] == 0
+    assert [n for n, raw in w.files_kept().items() if n.endswith("06_warehouses.ipynb") and b"2 served" in raw]
+    declared["auto"] = {**SNOW, "refresh": "auto"}
+    sees = {r["warehouse"]: r["sees_a_commit"] for r in w.warehouse_facts()}
+    assert sees == {"duck": "after a refresh", "auto": "when it refreshes by itself"}
+    del w.settings["warehouses"]
+    assert w.warehouses() == []

@@ -65,6 +65,10 @@ class Result:
         return all(part in self.note for part in parts)
 
 
+class Refused(Exception):
+    """A question that has no answer; the text says why, and names a cure."""
+
+
 class World:
     """One source, its specs, the settings of its environment, and its tables in a lake.
 
@@ -177,6 +181,11 @@ class World:
         """Run the command `frazil` in this environment; return its exit code and all that it printed."""
         return house().command(self, arguments, environment)
 
+    def started(self, *arguments: str) -> subprocess.Popen:
+        """Start the command `frazil` in a process of its own; what it prints is its standard output."""
+        order = house().command_line(self, arguments)
+        return subprocess.Popen(order, env={**os.environ, "FRAZIL_ENV": "w"}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
+
     # --- what it says
 
     def plan(self) -> dict[str, dict]:
@@ -210,6 +219,37 @@ class World:
     def warehouses(self, refresh: bool = False) -> list[dict]:
         """Return what each declared warehouse serves: `warehouse`, `table`, `status`, `why`."""
         return house().warehouses_of(self, refresh)
+
+    def warehouse_facts(self) -> list[dict]:
+        """Return what each declared warehouse is: `warehouse`, `sees_a_commit`, `status`, `why`."""
+        return house().warehouse_facts(self)
+
+    def statements(self) -> list[str]:
+        """Return what each declared warehouse needs, in order."""
+        return house().statements(self)
+
+    def set_up_warehouses(self, dry_run: bool) -> list[dict]:
+        """Make what the declared warehouses lack, or only show it; return a row for each object."""
+        return house().set_up_warehouses(self, dry_run)
+
+    def find(self, table: str, *key) -> list[dict]:
+        """Return what became of a key, newest first.
+
+        `did` is load, insert, update or delete; `values` are the other columns; `origin` are the file, row number and
+        operation of each row of DMS's that made it, or why they cannot be shown.
+        """
+        return house().find(self, table, key)
+
+    def diff(self, table: str, since, until=None) -> tuple[dict[str, int], set[tuple]]:
+        """Return how many rows were inserted, updated and deleted between two states: snapshots, times, or the newest.
+
+        Then some of the differences: (inserted, updated or deleted; key; column; before; after).
+        """
+        return house().diff(self, table, since, until)
+
+    def states(self, source_time: str = "") -> dict[str, dict]:
+        """Return the last state of each table with nothing newer than a time of the source: `snapshot`, `holds_to`, `known_by`."""
+        return house().states(self, source_time)
 
     def changed(self, what: str, old, new):
         """Return what this library does where the two differ on purpose; `what` is a name in changed.md."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,7 +19,6 @@ from frazil_old.flows import cdc, full_load, maintenance, setup
 from frazil_old.flows.workbook import Workbook
 from frazil_old.results import raise_if_failed
 from helpers import World
-from reference import workspace
 
 COLUMNS = ("id INT8", "cust INT4", "qty INT4", "price NUMERIC(12,2)", "amount NUMERIC(12,2)", "placed DATETIME",
            "status STRING(10)", "note STRING(20)")  # fmt: skip
@@ -39,6 +40,26 @@ def lake() -> Iterator[World]:
         yield world
 
 
+class KafkaWorld(World):
+    """A world whose source is a topic of the embedded Kafka."""
+
+    def __init__(self, kafka, root: Path, space: str, catalog_options: dict, partitions: int):
+        super().__init__(root, space, catalog_options)
+        self.topic, self.source = space, f"kafka://{kafka.brokers}/{space}"
+        kafka.create_topic(space, partitions)
+
+    def book(self, kind=CdcMergeSettings, **settings) -> Workbook:
+        (self.root / "endpoint.json").write_text(json.dumps({"KafkaSettings": {"IncludeNullAndEmpty": True}}))
+        given = {
+            "env": "test", "root": str(self.root), "source": self.source, "specs": "specs", "endpoint": "endpoint.json",
+            "catalog_options": self.catalog_options, "query_engines": ["spark"], **settings,
+        }  # fmt: skip
+        return Workbook(kind(**given), self.said.append)
+
+    def full_load(self, **settings):
+        return super().full_load(**{"stream_start": "earliest", "load_complete_when": "declared", **settings})
+
+
 def tiny(kind: type[Settings], place: Path, **more) -> Workbook:
     """Open a workbook on the tiny source; it says nothing."""
     lake = {"type": "jdbc", "uri": "jdbc:sqlite:lake/catalog.db", "warehouse": "lake/warehouse"}
@@ -49,7 +70,7 @@ def tiny(kind: type[Settings], place: Path, **more) -> Workbook:
 
 def tiny_lake(folder: Path, query_engines: list[str]) -> Path:
     """Set up, load and merge the two tables of the tiny source, and return the place."""
-    place = workspace(folder)
+    place = Path(shutil.copytree(Path(__file__).parents[1] / "data/tiny", folder / "tiny"))
     setup.create_tables(tiny(SetupSettings, place, query_engines=query_engines))
     raise_if_failed(full_load.run(tiny(FullLoadSettings, place)))
     raise_if_failed(cdc.run(tiny(CdcMergeSettings, place)))

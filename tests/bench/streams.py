@@ -12,6 +12,7 @@ from statistics import median
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "lib")]
 
+from bench._lake import KafkaWorld  # noqa: E402
 from frazil_demo.kafka import Kafka as Broker  # noqa: E402
 from frazil_old.config.settings import Settings  # noqa: E402
 from frazil_old.config.spark_session import get_spark  # noqa: E402
@@ -21,7 +22,6 @@ from frazil_old.dms.mappings import Mappings, message_names  # noqa: E402
 from frazil_old.engine.message_batch import changes_of_part  # noqa: E402
 from frazil_old.engine.message_blocks import Part, PartReading, message_blocks  # noqa: E402
 from helpers import spec_of  # noqa: E402
-from stream_world import KafkaWorld  # noqa: E402
 
 MESSAGES, TIMES, BACKLOG, LOADED, TABLES = 300_000, 5, 1_000_000, 50_000, 6
 COLUMNS = (

@@ -28,7 +28,7 @@ sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[2] / "lib")]
 import yaml  # noqa: E402
 
 from bench import _pipeline  # noqa: E402
-from bench._lake import MEMORY, Changes, fill, lake, scan_s, stop_spark  # noqa: E402
+from bench._lake import MEMORY, Changes, KafkaWorld, fill, lake, scan_s, stop_spark  # noqa: E402
 from frazil_demo.kafka import Kafka  # noqa: E402
 from frazil_demo.postgres import EmbeddedPostgres  # noqa: E402
 from frazil_demo.process import stop_process  # noqa: E402
@@ -37,7 +37,6 @@ from frazil_old.config.settings import Settings  # noqa: E402
 from frazil_old.config.spark_session import get_spark  # noqa: E402
 from frazil_old.flows.cdc import run as merge  # noqa: E402
 from frazil_old.results import raise_if_failed  # noqa: E402
-from stream_world import KafkaWorld  # noqa: E402
 
 STEP_S, CHANGES = 0.2, 200
 TRIGGER_S, CARE_S = 0.5, 60.0

@@ -8,9 +8,8 @@ from statistics import median
 import yaml
 
 from bench._lake import Changes, fill, lake
-from fake_driver import SERVERS, FakeServer
+from fake_driver import SERVERS, SNOW, FakeServer
 from frazil_old.flows.cdc import run as merge
-from warehouse_world import ENTRIES
 
 REFRESH_S, BATCH, WARM_UP = 2.0, 50, 20
 
@@ -30,7 +29,7 @@ def _declare(world) -> None:
     """Write the environments `with` and `without` a warehouse."""
     params = world.root / "params"
     params.mkdir()
-    snow = {"engine": "snowflake", **ENTRIES, "refresh_wait_s": 0}
+    snow = {**SNOW, "credential": "glue_reader", "refresh_wait_s": 0}
     (params / "with.yml").write_text(yaml.safe_dump({"warehouses": {"snow": snow}}))
     (params / "without.yml").write_text("{}")
     os.environ["FRAZIL_PARAMS"] = str(params)
