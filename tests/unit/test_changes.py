@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import math
+import struct
+from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +16,7 @@ import pytest
 import test_parquet_types as matrix
 from frazil.core.changes import Reading, changes, concat
 from frazil.core.csv import Reader
+from frazil.core.latest import latest
 from frazil.core.row_blocks import Dialect
 from frazil.core.rows import UnreadableFileError
 from frazil.engine import parquet
@@ -100,6 +103,68 @@ def test_excluded_columns_are_left_out_whatever_they_hold():
     (found,) = [changes(r, reading) for r in Reader(reading.types, Dialect(), "f").read([b"1,2,a\n2,x,b\n"])]
     assert (found.rows.to_pylist(), found.bad["column"].to_pylist()) == ([{"id": 1, "w": "a"}, {"id": 2, "w": "b"}], [])
     assert found.row_width == pytest.approx(8 + 4 + 1)  # a number, where a letter begins, the letter
+
+
+def read(table: TableSpec, roles: tuple[str, ...], text: bytes, **told):
+    """Return the changes in CSV."""
+    reading = Reading(table, roles, **told)
+    reader = Reader(reading.types, Dialect(null=told["null"]), "f", reading.tells_empty)
+    return concat([changes(rows, reading) for rows in reader.read([text])])
+
+
+def sha(value: bytes) -> str:
+    return hashlib.sha256(value).hexdigest()
+
+
+def test_old_keys_are_masked_as_new_ones_and_what_is_null_stays_so():
+    table = spec("k WSTRING(9) sha256", "v WSTRING(9)", "b BYTES(9) sha256")
+    found = read(table, ("op", "after k", "after v", "after b", "before k"), b"I,a,x,ff,\nU,b,y,,a\n", null="")
+    last = latest(found, table.key)
+    assert [*zip(last.keys["k"].to_pylist(), last.deleted.tolist(), strict=True)] == [(sha(b"a"), True), (sha(b"b"), False)]  # fmt: skip
+    assert found.rows["b"].to_pylist() == [sha(b"\xff"), None]
+
+
+def test_an_old_key_that_is_bare_did_not_change_also_where_null_has_a_text():
+    table = spec("i WSTRING(9)", "j WSTRING(9)", "v WSTRING(9)", key=["i", "j"])
+    found = read(table, ("op", "after i", "after j", "after v", "before i", "before j"), b"U,b,x,,a,\n", null="NULL")
+    assert latest(found, table.key).keys.to_pylist() == [{"i": "a", "j": "x"}, {"i": "b", "j": "x"}]
+    assert found.rows["v"].to_pylist() == [""]
+
+
+def test_a_text_for_null_or_nothing_may_look_like_a_value():
+    table = spec("id INT8", "n INT4", "t WSTRING(9)")
+    found = read(table, ("op", "after id", "after n", "after t"), b"U,1,-1,-1\nU,2,5,-1\n", null="", not_carried="-1")
+    assert {name: lacks.tolist() for name, lacks in found.absent.items()} == {"n": [True, False], "t": [True, True]}
+    assert found.rows["n"].to_pylist() == [None, 5]
+    table = spec("k WSTRING(9)", "n INT4")
+    found = read(table, ("op", "after k", "after n", "before k"), b"U,a,0,\nU,b,7,\n", null="0")
+    assert found.rows["n"].to_pylist() == [None, 7]
+
+
+def test_times_of_messages_have_the_form_of_csv():
+    table = TableSpec.model_validate({"source": "s.t", "key": ["id"], "columns": [{"name": "id", "type": "INT8"}, {"name": "w", "type": "DATETIME"}, {"name": "t", "type": "DATETIME", "lake": "string"}]})  # fmt: skip
+    texts = pa.RecordBatch.from_pydict({"id": [1], "w": ["2024-01-01T00:00:00Z"], "t": ["2024-01-01T00:00:00.5Z"]})
+    found = changes(parquet.rows_of(texts, 1), Reading(table, ("after id", "after w", "after t")))
+    assert found.rows.to_pylist() == [{"id": 1, "w": datetime(2024, 1, 1), "t": "2024-01-01 00:00:00.5"}]
+
+
+def test_parquet_is_read_by_name_with_its_checksums_and_its_oldest_times():
+    moments = [datetime(1, 1, 1), datetime(2024, 2, 29, 10, 0, 0, 456789), datetime(9999, 12, 31, 23, 59, 59, 999999)]
+    table = pa.table({"id": [1, 2, 3], "t": pa.array(moments, pa.timestamp("us"))})
+    pq.write_table(table, out := io.BytesIO(), use_deprecated_int96_timestamps=True, write_page_checksum=True, compression="none", use_dictionary=False)  # fmt: skip
+    (rows,) = parquet.Reader(("t", "id"), "f").read(out)
+    assert (rows.fields.schema.names, rows.fields.column(0).to_pylist()) == (["t", "id"], moments)
+    at = out.getvalue().index(struct.pack("<qqq", 1, 2, 3))
+    damaged = out.getvalue()[:at] + b"\x09" + out.getvalue()[at + 1 :]
+    for names, data in ((("id",), damaged), (("id", "x"), out.getvalue())):
+        with pytest.raises(UnreadableFileError):
+            list(parquet.Reader(names, "f").read(io.BytesIO(data)))
+
+
+def test_repeated_texts_make_no_large_block():
+    pq.write_table(pa.table({"t": ["x" * 20_000] * 4000}), out := io.BytesIO())
+    sizes = [rows.fields.nbytes for rows in parquet.Reader(("t",), "f").read(out, size=1 << 20)]
+    assert max(sizes) < 2 << 20
 
 
 @pytest.mark.parametrize("seconds", [[], [0.0005], [-1.0, 0.2, 5.0, math.nan], [i / 100 for i in range(1, 1000)]])

@@ -151,6 +151,16 @@ def test_a_file_of_all_tables_is_split_into_each_tables_rows(dialect):
         assert own[name] == [(n, *row) for n, row in enumerate(rows, 1) if len(row) == 5 and (row[2], row[1]) == name]
 
 
+def test_a_table_is_one_however_rows_write_its_name_and_rows_keep_their_numbers():
+    lines = [b"I,t,s,1", b'I,"t","s",2', b"I,u,s,1", b'U,t,"s",3,too wide', b'I,"a""b",s,1', b"I,t\xff,s,1", b"I," + b"x" * 200_000 + b",s,1"]  # fmt: skip
+    (block,) = blocks([b"\n".join(lines) + b"\n"], Dialect(), "f")
+    found, nameless = split_by_table(block, Dialect())
+    own = {name: part.numbers.tolist() for name, part in found.items()}
+    assert own == {("s", "t"): [1, 2, 4], ("s", "u"): [3], ("s", 'a"b'): [5]}
+    assert nameless.numbers.tolist() == [6, 7]
+    assert Reader([pa.string()] * 4, Dialect(), "f").parse(found["s", "t"]).unreadable == ((4, "5 fields, not 4"),)
+
+
 TEXT = b"abc" * 3_000_000
 PACKED = gzip.compress(TEXT)
 
@@ -165,7 +175,7 @@ PACKED = gzip.compress(TEXT)
     ids=range(9),
 )  # fmt: skip
 def test_bytes_say_whether_and_how_often_a_file_is_packed(data, found, step):
-    pieces = unpacked((data[i : i + step] for i in range(0, len(data), step)), "dms/f.csv.gz")
+    pieces = unpacked((b"", *(data[i : i + step] for i in range(0, len(data), step))), "dms/f.csv.gz")
     if isinstance(found, bytes):
         assert b"".join(pieces) == found
         return

@@ -20,6 +20,8 @@ from frazil.core.rows import Rows
 
 STAND_INS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 """Code points that texts do not have, by Unicode: one stands for a carriage return, which Arrow takes for the end of a row."""
+MOST_TRIES = 8
+"""Of more unusual columns all are text: a block is parsed again for each."""
 _TRUE, _FALSE = ([form(word) for word in words for form in (str, str.upper, str.title)] for words in (TRUE, FALSE))
 
 
@@ -68,14 +70,14 @@ class Reader:
                 if not told:
                     raise
                 self.as_text.add(int(told[1]))
+                if len(self.as_text) > MOST_TRIES:
+                    self.as_text.update(range(len(self.types)))
         columns = [c.chunk(0) if c.num_chunks == 1 else c.combine_chunks() for c in table.columns]
         if stand_in:
             columns = [pc.replace_substring(c, stand_in, "\r") if types.is_string(c.type) else c for c in columns]
         places = [row.number - 1 for row in wrong]
-        found = tuple(
-            (int(block.numbers[i]), f"{row.actual_columns} fields, not {len(self.types)}")
-            for i, row in zip(places, wrong, strict=True)
-        )
+        widths = [f"{row.actual_columns} fields, not {len(self.types)}" for row in wrong]
+        found = tuple(zip(block.numbers[places].tolist(), widths, strict=True))
         numbers = np.delete(block.numbers, places) if wrong else block.numbers
         return Rows(pa.RecordBatch.from_arrays(columns, table.column_names), numbers, found, block.line)
 
@@ -91,6 +93,7 @@ class Reader:
 
     def _parsed(self, text: bytes, wrong: list, as_text: set[int]) -> pa.Table:
         names = [str(i) for i in range(len(self.types))]
+        kinds = [pa.string() if i in as_text else _parser_type(kind) for i, kind in enumerate(self.types)]
         null = "" if self.tells_empty else self.dialect.null
 
         def keep(row: csv.InvalidRow) -> str:
@@ -108,9 +111,7 @@ class Reader:
                 invalid_row_handler=keep,
             ),
             csv.ConvertOptions(
-                column_types={
-                    n: pa.string() if i in as_text else _parser_type(self.types[i]) for i, n in enumerate(names)
-                },
+                column_types=dict(zip(names, kinds, strict=True)),
                 null_values=["", null],
                 strings_can_be_null=not null,
                 quoted_strings_can_be_null=bool(null),
@@ -129,8 +130,7 @@ def _parser_type(kind: pa.DataType) -> pa.DataType:
 def _has_hex(text: bytes) -> bool:
     """Return whether the parser might take hex digits for an integer."""
     raw = np.frombuffer(text, "uint8")
-    small, large = (np.flatnonzero(raw == ord(x)) if x.encode() in text else np.empty(0, "int64") for x in "xX")
-    return bool((raw[np.append(small, large) - 1] == ord("0")).any())
+    return any((raw[:-1][raw[1:] == ord(x)] == ord("0")).any() for x in "xX" if x.encode() in text)
 
 
 def _valid(text: bytes) -> bytes:

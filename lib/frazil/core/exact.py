@@ -43,6 +43,8 @@ def typed(values: pa.Array, target: pa.DataType) -> Typed:
     """
     if types.is_string(target):
         return as_text(values)
+    if types.is_binary(target) and _is_number(values.type):
+        return pa.nulls(len(values), target), if_any(values.is_valid())
     if _is_time(values.type) and _is_time(target):
         return _times(values, target)
     if _is_number(values.type) and types.is_floating(target):

@@ -30,7 +30,7 @@ _IDS = ["transaction-id", "transaction-record-id", "prev-transaction-id", "prev-
 _WORDS = ["operation", COMMIT_TIME, "timestamp", "record-type", "schema-name", "table-name", "partition-key-type"]
 _LARGE = r'\s*:\s*"?[-+]?[0-9.]*(?:[0-9]{39}|[eE])'
 """A decimal that is too long, or has an exponent, and so may have been rounded before it was written."""
-_VANISHING = r"\s*:\s*[-+]?(?:0?\.0{37}|[0-9.]*[1-9][0-9.]*[eE]-[0-9]*[1-9][0-9])"
+_VANISHING = r"\s*:\s*[-+]?(?:0?\.0{20}|[0-9.]*[1-9][0-9.]*[eE]-[0-9]*[1-9][0-9])"
 """A real that may be too small for its type."""
 
 
@@ -78,12 +78,8 @@ class Reader:
         rows = pa.RecordBatch.from_arrays(fields, [str(n) for n in range(len(fields))])
         unreadable = tuple((int(numbers[place]), why) for place, why in bad.items())
         good = ~np.isin(np.arange(len(messages)), [*bad])
-        return Rows(
-            rows.filter(pa.array(good)) if bad else rows,
-            numbers[good],
-            unreadable,
-            lambda number: messages[int(np.searchsorted(numbers, number))].as_py(),
-        )
+        rows = rows.filter(pa.array(good)) if bad else rows
+        return Rows(rows, numbers[good], unreadable, lambda n: messages[int(np.searchsorted(numbers, n))].as_py())
 
     # --- the usual way
 
@@ -119,8 +115,11 @@ class Reader:
             arrow_json.ParseOptions(schema, newlines_in_values=True, unexpected_field_behavior="error"),
         ).combine_chunks()
         data, old, about = (dict(zip(part, found[n].chunk(0).flatten(), strict=True)) for n, part in parts.items())
-        sure = all(_is_sure(n, column, texts) for part in (data, old) for n, column in part.items())
-        return self._fields(data, old, about) if sure else None
+        reals = [(n, v) for part in (data, old) for n, v in part.items() if types.is_floating(v.type)]
+        zero = [name for name, values in reals if pc.any(pc.equal(values, 0)).as_py()]
+        vanished = zero and pc.match_substring_regex(joined, _after(zero, _VANISHING))[0].as_py()
+        is_sure = not vanished and not any(pc.any(pc.is_inf(values)).as_py() for _, values in reals)
+        return self._fields(data, old, about) if is_sure else None
 
     # --- the way of blocks with anything unusual
 
@@ -140,7 +139,8 @@ class Reader:
         self.unknown = {n: _WRITTEN.get(type(v), pa.string()) for n, v in first.items()} | self.unknown
         self.metadata |= {n: _WRITTEN[type(v)] for row in about[:1] for n, v in row.items() if type(v) in _WRITTEN}
         parts = ((data, self.types), (old, self.old), (about, ("operation", COMMIT_TIME)))
-        columns = [{name: _column([row.get(name) for row in part]) for name in names} for part, names in parts]
+        reals = {name for name, kind in self.types.items() if types.is_floating(kind)}
+        columns = [{n: _column([row.get(n) for row in part], n in reals) for n in names} for part, names in parts]
         return self._fields(*columns), bad
 
     def _fields(self, data: Mapping, old: Mapping, about: Mapping) -> list[pa.Array]:
@@ -165,20 +165,11 @@ def _after(names: Sequence[str], pattern: str) -> str:
     return rf'"(?:{"|".join(names)})"{pattern}' if plain else rf'"{pattern}'
 
 
-def _is_sure(name: str, column: pa.Array, texts: pa.Array) -> bool:
-    """Return whether no real is infinite, or zero though its digits may not be."""
-    if not types.is_floating(column.type):
-        return True
-    zeros = texts.filter(pc.equal(column, 0))
-    vanished = pc.any(pc.match_substring_regex(zeros, _after([name], _VANISHING))).as_py()
-    return not vanished and not pc.any(pc.is_inf(column)).as_py()
-
-
-def _column(values: list) -> pa.Array:
-    """Return values as integers or texts, whichever all are, else each as its text."""
+def _column(values: list, is_real: bool) -> pa.Array:
+    """Return values as integers or texts, whichever all are, else each as its text, from which a real is the nearest."""
     with suppress(pa.ArrowException, UnicodeEncodeError, OverflowError):
         found = pa.array(values)
-        if types.is_string(found.type) or types.is_integer(found.type):
+        if types.is_string(found.type) or (types.is_integer(found.type) and not is_real):
             return found
     return pa.array(map(_text, values), pa.string())
 

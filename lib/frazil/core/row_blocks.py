@@ -87,7 +87,7 @@ def blocks(pieces: Iterable[bytes], dialect: Dialect, where: str, width: int = 0
         text, mark = bytes(rest).removeprefix(mark), b""
         ends = line_ends(text, dialect.quotes)
         block = _block(text, ends, first, width == 1)
-        place, (what, cure) = _hidden(text, ends, dialect, not piece)
+        place, (what, cure) = _hidden(text, ends, dialect, (first < 2, not piece))
         if what:
             row = first + int(np.searchsorted(block.stops, place))
             raise RowBordersError(f"{where} row {row}: {what}, which hides where rows end", cure)
@@ -106,16 +106,16 @@ def _block(text: bytes, ends: np.ndarray, first: int, keeps_empty: bool) -> Bloc
     return Block(text[: ends[-1] + 1] if len(ends) else b"", np.arange(first, first + count), begins[rows], ends[rows])
 
 
-def _hidden(text: bytes, ends: np.ndarray, dialect: Dialect, last: bool) -> tuple[int, tuple[str, str]]:
-    """Return the place of the first byte that hides where rows end, and what it is with its cure; else no words."""
+def _hidden(text: bytes, ends: np.ndarray, dialect: Dialect, is_end: tuple[bool, bool]) -> tuple[int, tuple[str, str]]:
+    """Return the first byte that hides where rows end, with words and cure; `is_end` says whether the file begins, ends here."""
     raw = np.frombuffer(text, "uint8")
     quotes = np.flatnonzero(raw == QUOTE) if dialect.quotes and b'"' in text else np.empty(0, "int64")
     wrong = _bare(raw, quotes, dialect)
     if len(wrong):
         return int(wrong.min()), BARE_QUOTE
-    if dialect.quotes and len(ends) and (raw[np.maximum(ends, 1) - 1] == RETURN).all():  # a text with one is quoted
+    if is_end[0] and dialect.quotes and len(ends) and (raw[np.maximum(ends, 1) - 1] == RETURN).all():
         return 0, RETURNS
-    if last and len(text) > (ends[-1] + 1 if len(ends) else 0):
+    if is_end[1] and len(text) > (ends[-1] + 1 if len(ends) else 0):
         return len(text), OPEN if len(quotes) % 2 else CUT_OFF
     return 0, ("", "")
 

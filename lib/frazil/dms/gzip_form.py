@@ -20,8 +20,10 @@ def unpacked(pieces: Iterable[bytes], where: str) -> Iterator[bytes]:
     """
     pieces = iter(pieces)
     head = b""
-    while len(head) < len(MAGIC) and (piece := next(pieces, b"")):
+    for piece in pieces:
         head += piece
+        if len(head) >= len(MAGIC):
+            break
     if head.startswith(MAGIC):
         yield from unpacked(_inflated(chain([head], pieces), where), where)
     elif head:

@@ -21,15 +21,14 @@ def split_by_table(block: Block, dialect: Dialect) -> tuple[dict[tuple[str, str]
         pa.binary(), len(block.numbers), [None, pa.py_buffer(offsets), pa.py_buffer(block.text)]
     )
     names = pc.struct_field(pc.extract_regex(rows, _head(dialect, b'"' in block.text)), "names").dictionary_encode()
-    codes = names.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    found, nameless = {}, codes < 0
-    for code, text in enumerate(names.dictionary.to_pylist()):
-        table, schema = _fields(text.decode("utf-8", "replace"), dialect)
-        if {table, schema} & {"", dialect.null}:
-            nameless |= codes == code
-        else:
-            found[schema, table] = _taken(block, rows, np.flatnonzero(codes == code))
-    return found, _taken(block, rows, np.flatnonzero(nameless))
+    known: dict[tuple[str, str] | None, int] = {None: 0}
+    of_code = [known.setdefault(_table(text, dialect), len(known)) for text in names.dictionary.to_pylist()]
+    table = np.array([*of_code, 0])[names.indices.fill_null(len(of_code)).to_numpy(zero_copy_only=False)]
+    order = np.argsort(table, kind="stable")
+    parts = np.split(order, np.searchsorted(table[order], np.arange(1, len(known))))
+    found = {name: _taken(block, rows, places) for name, places in zip(known, parts, strict=True)}
+    nameless = found.pop(None)
+    return {name: part for name, part in found.items() if name}, nameless
 
 
 def _head(dialect: Dialect, quoted: bool) -> str:
@@ -39,10 +38,17 @@ def _head(dialect: Dialect, quoted: bool) -> str:
     return rf"^{field}{delimiter}(?P<names>{field}{delimiter}{field})(?:{delimiter}|[\r\n])"
 
 
-def _fields(text: str, dialect: Dialect) -> list[str]:
-    if not dialect.quotes:
-        return text.split(dialect.delimiter)
-    return next(csv.reader([text], delimiter=dialect.delimiter))
+def _table(names: bytes, dialect: Dialect) -> tuple[str, str] | None:
+    """Return the schema and the table that a row names, however it writes them; None: it names none."""
+    try:
+        text = names.decode()
+        fields = (
+            next(csv.reader([text], delimiter=dialect.delimiter)) if dialect.quotes else text.split(dialect.delimiter)
+        )
+    except (UnicodeDecodeError, csv.Error):
+        return None
+    table, schema = fields
+    return None if {table, schema} & {"", dialect.null} else (schema, table)
 
 
 def _taken(block: Block, rows: pa.Array, places: np.ndarray) -> Block:

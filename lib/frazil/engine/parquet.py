@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 from frazil.core.rows import FETCH_AGAIN, Rows, UnreadableFileError
 
 BLOCK = 16 << 20
-"""The bytes that the rows of a block have in memory, by the file's footer; a longer row makes its block longer."""
-MOST_ROWS = 1 << 16
+"""The bytes that the rows of a block have in memory; a longer row makes its block longer."""
+MOST_ROWS, SAMPLE = 1 << 16, 256
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Reader:
             counts = [source.metadata.row_group(n).num_rows for n in range(source.num_row_groups)]
             ends, last = np.cumsum(counts), sum(counts) if end is None else end
             groups = np.flatnonzero((ends > begin) & (ends - counts < last)).tolist()
-            at_once = int(np.clip(size / row_width(source), 1, MOST_ROWS))
+            at_once = _rows_at_once(source, groups, self.names, size)
             first = int(ends[groups[0]]) - counts[groups[0]] + 1 if groups else 1
             for batch in source.iter_batches(at_once, groups, [*self.names], use_threads=False):
                 skipped = max(0, begin + 1 - first)
@@ -40,10 +40,19 @@ class Reader:
                 if len(own):
                     yield rows_of(own, first + skipped)
                 first += len(batch)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-            if getattr(error, "errno", None):  # of the storage, not of the bytes
-                raise
+        except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
+            if isinstance(error, ConnectionError | TimeoutError) or getattr(error, "errno", None):
+                raise  # of the storage, not of the bytes
             raise UnreadableFileError(f"{self.where}: a damaged Parquet file ({error})", FETCH_AGAIN) from None
+
+
+def _rows_at_once(source: pq.ParquetFile, groups: list[int], names: Sequence[str], size: int) -> int:
+    """Return how many rows have about some size in memory: some are read, as the footer counts a repeated text once."""
+    by_footer = int(np.clip(size / row_width(source), 1, MOST_ROWS))
+    if not groups or source.metadata.num_rows <= SAMPLE:
+        return by_footer
+    few = next(source.iter_batches(min(SAMPLE, by_footer), groups, [*names], use_threads=False))
+    return int(np.clip(size / max(1, few.nbytes / len(few)), 1, by_footer))
 
 
 def rows_of(batch: pa.RecordBatch, first: int) -> Rows:
@@ -59,15 +68,8 @@ def rows_of(batch: pa.RecordBatch, first: int) -> Rows:
 
 
 def row_width(source: pq.ParquetFile) -> float:
-    """Return the bytes that a row of a file has in memory, by the footer: of texts and bytes as much as the file has of them."""
-    metadata, schema = source.metadata, source.schema_arrow
-    fixed = sum(kind.bit_width / 8 if _is_fixed(kind) else 4 for kind in schema.types)
-    stored = 0
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        columns = map(group.column, range(group.num_columns))
-        stored += sum(c.total_uncompressed_size for c in columns if c.physical_type == "BYTE_ARRAY")
+    """Return the bytes that a row has in memory by the file's footer; texts that a dictionary repeats have more."""
+    metadata = source.metadata
+    fixed = sum(k.bit_width / 8 if pa.types.is_primitive(k) else 4 for k in source.schema_arrow.types)
+    stored = sum(metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups))
     return fixed + stored / max(1, metadata.num_rows)
-
-
-def _is_fixed(kind: pa.DataType) -> bool:
-    return pa.types.is_primitive(kind) or pa.types.is_fixed_size_binary(kind)
