@@ -187,21 +187,8 @@ def in_json(column: str, text: str) -> str:
 WRITE = {"parquet": as_parquet, "messages": as_messages}
 
 
-@pytest.fixture(scope="module", params=FORMS)
-def held(request, spark, catalog_options, tmp_path_factory):
-    """A world of a form: good rows in `t`, bad rows behind a good one in `bad`; each by the load, then by changes."""
-    form = request.param
-    w = World(
-        tmp_path_factory.mktemp("values") / "w",
-        f"v_{form.replace('-', '_')}",
-        catalog_options,
-        FORMS[form],
-        on_bad_rows="quarantine",
-    )
-    if form == "messages":
-        Topic(w, request.getfixturevalue("kafka"))
-    else:
-        w.source.rules = NO_RULES
+def fill(w: World, form: str) -> None:
+    """Declare good rows in `t`, bad rows behind a good one in `bad`, and write each by the load, then by changes."""
     for table in ("t", "bad"):
         w.table(table, "id INT8", *(f"{column} {kind}" for column, (kind, *_) in ALL.items()))
         w.column(table, "instant", utc=True)
@@ -216,8 +203,26 @@ def held(request, spark, catalog_options, tmp_path_factory):
         for column, (kind, values) in PARQUETS_OWN.items():
             columns[column] = pa.array([values[n] if c == column else None for c, n in odd], kind)
         write_parquet(w, "odd", LOAD, {"ts": [COMMITTED] * len(odd), **columns})
-    w.loaded().merged()
     w.form = form
+
+
+@pytest.fixture(scope="module", params=FORMS)
+def held(request, spark, catalog_options, tmp_path_factory):
+    """A world of a form."""
+    form = request.param
+    w = World(
+        tmp_path_factory.mktemp("values") / "w",
+        f"v_{form.replace('-', '_')}",
+        catalog_options,
+        FORMS[form],
+        on_bad_rows="quarantine",
+    )
+    if form == "messages":
+        Topic(w, request.getfixturevalue("kafka"))
+    else:
+        w.source.rules = NO_RULES
+    fill(w, form)
+    w.loaded().merged()
     yield w
     house().forget()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import test_cases
+import test_values
 from case_worlds import Case, through
 from dms_writer import NO_RULES, Messages
 from unit.value_door import Door
@@ -47,3 +48,21 @@ def test_a_case_ends_as_it_says(tmp_path, file, name):
             at = f"{case.name}: step {number + 1}"
             test_cases.check_result({**step, "result": without_counts(step.get("result", {}))}, seen, at)
             test_cases.check_table(step, seen, at)
+
+
+@pytest.mark.parametrize("form", test_values.FORMS)
+def test_each_type_in_each_form_is_exact_or_its_row_is_bad(tmp_path, form):
+    world = Door(tmp_path / "w", test_values.FORMS[form], on_bad_rows="quarantine")
+    if form == "messages":
+        world.reads("memory", Messages(world.specs))
+    else:
+        world.source.rules = NO_RULES
+    test_values.fill(world, form)
+    assert {r.status for r in world.through().values()} == {"merged"}
+    rows = {row[0]: dict(zip(test_values.ALL, row[1:], strict=True)) for row in world.rows("t")}
+    for column in test_values.ALL:
+        test_values.test_a_value_is_exact_whether_a_load_or_a_change_brings_it(world, rows, column)
+        test_values.test_a_value_that_does_not_fit_leaves_its_row_in_the_quarantine(
+            world, world.quarantine("bad"), column
+        )
+    test_values.test_no_row_with_a_value_that_does_not_fit_is_in_the_table(world)
