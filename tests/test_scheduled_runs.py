@@ -40,8 +40,9 @@ def ingest(open_world):
     w.source.load("t", (1, "a"))
     w.loaded().source.changes("t", U(1, "b"))
     run = w.started(*MERGE)
-    wait_for(lambda: w.rows("t") == [(1, "b")] or run.poll() is not None)
+    wait_for(lambda: w.position("t").get("last") == FILE1 or run.poll() is not None)
     assert run.poll() is None, run.stdout.read()
+    assert w.rows("t") == [(1, "b")]
     w.settings |= {"run_for_s": 0.0}  # of the runs of this test
     family = [psutil.Process(run.pid), *psutil.Process(run.pid).children(recursive=True)]
     yield w, run, family
