@@ -188,9 +188,9 @@ def test_what_cannot_be_read_is_named_by_its_number(what):
 
 
 def test_what_is_no_value_has_none():
-    texts = ['"a\xff"'.encode("latin-1").decode("latin-1"), "{}", "[1]"]
+    texts = ['"a?"', "{}", "[1]"]
     messages = [message({"id": "1", "t": text}) for text in texts] + [message("null"), message('"x"'), message({"id": "1"}, "truncate")]  # fmt: skip
-    messages[0] = messages[0].replace("\xff".encode(), b"\xff")
+    messages[0] = messages[0].replace(b"?", b"\xff")
     found = fields(Reader(TYPES, OLD), messages)
     at = list(TYPES).index("t")
     assert [row[at] for row in values(found)] == [BAD, BAD, BAD, None, None, None]

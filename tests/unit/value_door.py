@@ -144,10 +144,10 @@ class Door(World):
             return Reading(spec, roles, of_load=of_load)
         return Reading(spec, roles, told["CsvNullValue"], told.get("CsvNoSupValue"), of_load)
 
-    def _csv(self, reading: Reading, lead: int = 0) -> csv.Reader:
+    def _csv(self, reading: Reading, where: str) -> csv.Reader:
         told = self.source.settings
         dialect = Dialect(told.get("CsvDelimiter", ","), True, bool(told.get("AddColumnName")), told["CsvNullValue"])
-        return csv.Reader(reading.types, dialect, "f", reading.tells_empty)
+        return csv.Reader(reading.types, dialect, where, reading.tells_empty)
 
     def _changes(self, table: str, file: Path) -> Iterator[Changes]:
         of_load, shared = _is_load(file), file.parent.name == self.source.settings.get("CdcPath", "?").split("/")[-1]
@@ -158,8 +158,7 @@ class Door(World):
         if file.suffix == ".parquet":
             yield from (changes(r, reading) for r in parquet.Reader(names, file.name).read(file.open("rb")))
             return
-        reader = self._csv(reading)
-        reader.where = file.name
+        reader = self._csv(reading, file.name)
         pieces = unpacked([file.read_bytes()] if file.stat().st_size else [], file.name)
         if not shared:
             yield from (changes(r, reading) for r in reader.read(pieces))

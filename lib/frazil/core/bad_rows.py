@@ -59,6 +59,8 @@ def _quoted(values: pa.Array, at: int) -> str:
     one = values.slice(at, 1)
     if one.null_count:
         return "no value"
-    kind, value = one.type, one if pa.types.is_string(one.type) or pa.types.is_binary(one.type) else as_text(one)[0]
-    text = value[0].as_py().hex() if pa.types.is_binary(kind) else value[0].as_py()
+    if pa.types.is_binary(one.type):
+        text = one[0].as_py().hex()
+    else:  # a text is shown as it is, also where it has no value
+        text = (one if pa.types.is_string(one.type) else as_text(one)[0])[0].as_py()
     return "a time of no clock or calendar" if text is None else repr(text[:MOST_SHOWN])

@@ -33,7 +33,8 @@ class Reading:
 
     `roles` says what each field is: `op`, `committed`, `sequence`, `after <column>`, `before <column of the key>`, or
     nothing. `null` is the text that a field of CSV has for null (None: the form has nulls of its own, as Parquet and
-    messages), and `not_carried` what it has if the row lacks the column (None: no such text). Rows `of_load` are inserts unless they name an operation.
+    messages), and `not_carried` what it has if the row lacks the column (None: no such text). Rows `of_load` are inserts
+    unless they name an operation.
     """
 
     spec: TableSpec
@@ -197,7 +198,7 @@ def _without_zone(texts: pa.Array, column: Column) -> pa.Array:
 
 def _fits(words: pa.Array, kind: pa.DataType) -> bool:
     """Return whether one of some words is a value of a type."""
-    return len(words.drop_null()) > 0 and typed(words, kind)[0].null_count < len(words)
+    return typed(words, kind)[0].null_count < len(words)
 
 
 def _has_empty(column: Column) -> bool:

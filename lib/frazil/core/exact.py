@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from frazil.core.exact_texts import FIRST_DAY, LAST_DAY, if_any, none_but, of_texts
+from frazil.core.exact_texts import FIRST_DAY, LAST_DAY, either, if_any, none_but, of_texts
 from frazil.core.one_text import EXACT_REALS
 
 Typed = tuple[pa.Array, pa.Array | None]
@@ -57,11 +57,6 @@ def typed(values: pa.Array, target: pa.DataType) -> Typed:
         texts = pc.replace_substring_regex(_in_digits(texts, types.is_floating(values.type)), r"\.0*$", "")
     found, misfit = of_texts(texts, target)
     return found, either(lost, misfit)
-
-
-def either(one: pa.Array | None, other: pa.Array | None) -> pa.Array | None:
-    """Return where one of two masks is true; a mask that is None is true nowhere."""
-    return one if other is None else other if one is None else pc.or_(one, other)
 
 
 def _exact_cast(values: pa.Array, target: pa.DataType) -> pa.Array | None:

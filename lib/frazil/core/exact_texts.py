@@ -38,6 +38,11 @@ def if_any(mask: pa.Array) -> pa.Array | None:
     return pc.fill_null(mask, False) if pc.any(mask).as_py() else None
 
 
+def either(one: pa.Array | None, other: pa.Array | None) -> pa.Array | None:
+    """Return where one of two masks is true; a mask that is None is true nowhere."""
+    return one if other is None else other if one is None else pc.or_(one, other)
+
+
 def none_but(fits: pa.Array, values: pa.Array) -> pa.Array:
     """Return values with null in place of those that do not fit."""
     return pc.if_else(fits, values, pa.scalar(None, values.type))
@@ -67,7 +72,7 @@ def _reals(texts: pa.Array, target: pa.DataType) -> tuple[pa.Array, pa.Array | N
     if pc.all(meant).as_py():
         return values, lost
     wrong = pc.replace_with_mask(odd, odd, pc.invert(meant))
-    return none_but(pc.invert(wrong), values), wrong if lost is None else pc.or_(wrong, lost)
+    return none_but(pc.invert(wrong), values), either(wrong, lost)
 
 
 def _bytes(texts: pa.Array) -> tuple[pa.Array, pa.Array | None]:

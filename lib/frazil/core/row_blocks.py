@@ -63,13 +63,10 @@ class Block:
         return Block(self.text[at : places[last]], self.numbers[rows], self.begins[rows] - at, self.stops[rows] - at)
 
 
-def line_ends(text: bytes, quotes: bool) -> np.ndarray:
+def _line_ends(raw: np.ndarray, quotes: np.ndarray) -> np.ndarray:
     """Return the places of newlines that end a line: those after an even number of quotes."""
-    raw = np.frombuffer(text, "uint8")
     ends = np.flatnonzero(raw == NEWLINE)
-    if quotes and b'"' in text:
-        ends = ends[np.searchsorted(np.flatnonzero(raw == QUOTE), ends) % 2 == 0]
-    return ends
+    return ends[np.searchsorted(quotes, ends) % 2 == 0] if len(quotes) else ends
 
 
 def blocks(pieces: Iterable[bytes], dialect: Dialect, where: str, width: int = 0, size: int = BLOCK) -> Iterator[Block]:
@@ -85,9 +82,11 @@ def blocks(pieces: Iterable[bytes], dialect: Dialect, where: str, width: int = 0
         if piece and len(rest) < wanted:
             continue
         text, mark = bytes(rest).removeprefix(mark), b""
-        ends = line_ends(text, dialect.quotes)
+        raw = np.frombuffer(text, "uint8")
+        quotes = np.flatnonzero(raw == QUOTE) if dialect.quotes and b'"' in text else np.empty(0, "int64")
+        ends = _line_ends(raw, quotes)
         block = _block(text, ends, first, width == 1)
-        place, (what, cure) = _hidden(text, ends, dialect, (first < 2, not piece))
+        place, (what, cure) = _hidden(raw, quotes, ends, dialect, (first < 2, not piece))
         if what:
             row = first + int(np.searchsorted(block.stops, place))
             raise RowBordersError(f"{where} row {row}: {what}, which hides where rows end", cure)
@@ -106,17 +105,17 @@ def _block(text: bytes, ends: np.ndarray, first: int, keeps_empty: bool) -> Bloc
     return Block(text[: ends[-1] + 1] if len(ends) else b"", np.arange(first, first + count), begins[rows], ends[rows])
 
 
-def _hidden(text: bytes, ends: np.ndarray, dialect: Dialect, is_end: tuple[bool, bool]) -> tuple[int, tuple[str, str]]:
+def _hidden(
+    raw: np.ndarray, quotes: np.ndarray, ends: np.ndarray, dialect: Dialect, is_end: tuple[bool, bool]
+) -> tuple[int, tuple[str, str]]:
     """Return the first byte that hides where rows end, with words and cure; `is_end` says whether the file begins, ends here."""
-    raw = np.frombuffer(text, "uint8")
-    quotes = np.flatnonzero(raw == QUOTE) if dialect.quotes and b'"' in text else np.empty(0, "int64")
     wrong = _bare(raw, quotes, dialect)
     if len(wrong):
         return int(wrong.min()), BARE_QUOTE
     if is_end[0] and dialect.quotes and len(ends) and (raw[np.maximum(ends, 1) - 1] == RETURN).all():
         return 0, RETURNS
-    if is_end[1] and len(text) > (ends[-1] + 1 if len(ends) else 0):
-        return len(text), OPEN if len(quotes) % 2 else CUT_OFF
+    if is_end[1] and len(raw) > (ends[-1] + 1 if len(ends) else 0):
+        return len(raw), OPEN if len(quotes) % 2 else CUT_OFF
     return 0, ("", "")
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.core.messages import OPERATIONS, decoded
+from frazil.dms.places import places_of
 from frazil.errors import FrazilError
 
 CONTROLS = {"create-table", "drop-table", "rename-table", "add-column", "drop-column", "rename-column", "column-type-change", "change-columns"}  # fmt: skip
@@ -78,9 +79,8 @@ def by_table(values: pa.Array) -> tuple[dict[tuple[str, str], np.ndarray], np.nd
             continue
         if about.operation in OPERATIONS:
             table_of[place] = number_of.setdefault((about.schema, about.table), len(number_of))
-    order = np.argsort(table_of, kind="stable")
-    others, *rows = np.split(order, np.searchsorted(table_of[order], np.arange(len(number_of))))
-    return dict(zip(number_of, rows, strict=True)), others
+    rows = places_of(table_of, len(number_of))
+    return dict(zip(number_of, rows, strict=True)), np.flatnonzero(table_of < 0)
 
 
 def _shown(values: pa.Array) -> tuple[np.ndarray, pa.StructArray]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.core.row_blocks import BLOCK, Block, Dialect
+from frazil.dms.places import places_of
 
 SHARED_BLOCK = 8 * BLOCK
 """The size of blocks whose rows are of several tables: each table's share is parsed alone."""
@@ -21,14 +22,12 @@ def split_by_table(block: Block, dialect: Dialect) -> tuple[dict[tuple[str, str]
         pa.binary(), len(block.numbers), [None, pa.py_buffer(offsets), pa.py_buffer(block.text)]
     )
     names = pc.struct_field(pc.extract_regex(rows, _head(dialect, b'"' in block.text)), "names").dictionary_encode()
-    known: dict[tuple[str, str] | None, int] = {None: 0}
-    of_code = [known.setdefault(_table(text, dialect), len(known)) for text in names.dictionary.to_pylist()]
-    table = np.array([*of_code, 0])[names.indices.fill_null(len(of_code)).to_numpy(zero_copy_only=False)]
-    order = np.argsort(table, kind="stable")
-    parts = np.split(order, np.searchsorted(table[order], np.arange(1, len(known))))
-    found = {name: _taken(block, rows, places) for name, places in zip(known, parts, strict=True)}
-    nameless = found.pop(None)
-    return {name: part for name, part in found.items() if name}, nameless
+    known: dict[tuple[str, str], int] = {}
+    tables = [_table(text, dialect) for text in names.dictionary.to_pylist()]
+    of_code = [known.setdefault(table, len(known)) if table else -1 for table in tables]
+    numbers = np.array([*of_code, -1])[names.indices.fill_null(len(of_code)).to_numpy(zero_copy_only=False)]
+    parts = zip(known, places_of(numbers, len(known)), strict=True)
+    return {name: _taken(block, rows, own) for name, own in parts}, _taken(block, rows, np.flatnonzero(numbers < 0))
 
 
 def _head(dialect: Dialect, quoted: bool) -> str:
