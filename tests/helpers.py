@@ -24,6 +24,7 @@ class World:
     def __init__(self, root: Path, space: str, catalog_options: dict, **s3_settings):
         self.root, self.space, self.catalog_options = root, space, catalog_options
         self.s3 = {"CsvNullValue": "", "TimestampColumnName": "ts", **s3_settings}
+        self.endpoint, self.source = {"S3Settings": self.s3}, "source"
         self.rules = BEFORE_IMAGE
         self.specs: dict[str, dict] = {}
         self.said: list[str] = []
@@ -72,10 +73,10 @@ class World:
     # --- what is done with it
 
     def book(self, kind=CdcMergeSettings, **settings) -> Workbook:
-        (self.root / "endpoint.json").write_text(json.dumps({"S3Settings": self.s3}))
+        (self.root / "endpoint.json").write_text(json.dumps(self.endpoint))
         (self.root / "mappings.json").write_text(json.dumps(self.rules))
         given = {
-            "env": "test", "root": str(self.root), "source": "source", "specs": "specs", "endpoint": "endpoint.json", "mappings": "mappings.json",
+            "env": "test", "root": str(self.root), "source": self.source, "specs": "specs", "endpoint": "endpoint.json", "mappings": "mappings.json",
             "catalog_options": self.catalog_options, "query_engines": ["spark"], **settings,
         }  # fmt: skip
         return Workbook(kind(**given), self.said.append)
