@@ -1,4 +1,4 @@
-"""The state machine as a deployment has it, and what its tasks usually answer, for `asl_harness.run`; messages of the queue."""
+"""The state machine as a deployment has it, and what its tasks usually answer, for `asl_harness.run`."""
 
 from collections.abc import Callable
 
@@ -43,8 +43,13 @@ def turns(*answers) -> Callable:
     return answer
 
 
+def waiting(visible: int, taken: int = 0) -> dict:
+    """What SQS answers about the queue."""
+    return {"Attributes": {"ApproximateNumberOfMessages": str(visible), "ApproximateNumberOfMessagesNotVisible": str(taken)}}  # fmt: skip
+
+
 def depth(*numbers) -> Callable:
-    return turns(*[{"Attributes": {"ApproximateNumberOfMessages": str(n), "ApproximateNumberOfMessagesNotVisible": "0"}} for n in numbers])  # fmt: skip
+    return turns(*map(waiting, numbers))
 
 
 def services(**given) -> dict[str, Callable]:
@@ -57,13 +62,3 @@ def services(**given) -> dict[str, Callable]:
 
 
 JOB_FAILED = Refused("States.TaskFailed", "the job failed")
-
-
-def send(queue, *bodies: str) -> None:
-    for body in bodies:
-        queue[0].send_message(QueueUrl=queue[1], MessageBody=body, MessageGroupId="files")
-
-
-def waiting(queue) -> tuple[int, int]:
-    told = queue[0].get_queue_attributes(QueueUrl=queue[1], AttributeNames=["All"])["Attributes"]
-    return int(told["ApproximateNumberOfMessages"]), int(told["ApproximateNumberOfMessagesNotVisible"])

@@ -77,8 +77,7 @@ class OfGlue(RestCatalog):
 def lake(aws, tmp_path_factory):
     """The four tables with deletes and updates before and after a change of partitions; yield the world and its catalog."""
     trino_server.java_25()
-    where = {"LocationConstraint": aws_emulator.REGION}
-    aws_emulator.client("s3", aws).create_bucket(Bucket="lake", CreateBucketConfiguration=where)
+    aws_emulator.make_buckets(aws, "lake")
     options = {
         "type": "glue", "warehouse": "s3://lake/tables", "io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "s3.endpoint": aws,
         "s3.path-style-access": "true", "glue.endpoint": aws, "client.region": aws_emulator.REGION,

@@ -40,9 +40,7 @@ print(book.spark.table("lake.app.t").collect())
 
 @pytest.mark.spark
 def test_spark_writes_tables_in_glue_that_the_commands_read_without_it(aws, tmp_path, monkeypatch, capsys):
-    aws_emulator.client("s3", aws).create_bucket(
-        Bucket="lake", CreateBucketConfiguration={"LocationConstraint": aws_emulator.REGION}
-    )
+    aws_emulator.make_buckets(aws, "lake")
     options = {**GLUE, "s3.endpoint": aws, "s3.path-style-access": "true", "glue.endpoint": aws, "client.region": aws_emulator.REGION}  # fmt: skip
     world = World(tmp_path / "w", "app", options).table("t").load("t", (1, "a"), (2, "b")).changes("t", U(1, "new"))
     world.whole_environment(monkeypatch)
@@ -81,8 +79,7 @@ TYPES = {"glue": {}, "signed": {"type": "jdbc", "uri": "jdbc:sqlite:catalog.db",
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_source_on_s3_goes_with_a_catalog_that_needs_aws_clients(aws, tmp_path, monkeypatch, kind):
     s3, place = aws_emulator.client("s3", aws), f"{kind}-both"
-    for bucket in (f"lake-{place}", f"dms-{place}"):
-        s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": aws_emulator.REGION})
+    aws_emulator.make_buckets(aws, f"lake-{place}", f"dms-{place}")
     options = {**GLUE, "warehouse": f"s3://lake-{place}/tables", "s3.endpoint": aws, "s3.path-style-access": "true", "glue.endpoint": aws}  # fmt: skip
     world = World(
         tmp_path / "w", place.replace("-", "_"), {**options, "client.region": aws_emulator.REGION, **TYPES[kind]}
