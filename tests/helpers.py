@@ -1,6 +1,9 @@
 """A small world of source, specs and lake that opens the old library itself."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import yaml
@@ -11,11 +14,28 @@ from frazil_old.flows import cdc, full_load, setup
 from frazil_old.flows.workbook import Workbook
 from frazil_old.lake import jvm
 
+LIB = Path(__file__).parent.parent / "lib"
+
 
 def spec_of(source: str, *columns: str, key="id", target: str = "") -> dict:
     """Return a spec as its YAML would hold it; columns are written `name TYPE`."""
     keys = [key] if isinstance(key, str) else list(key)
     return {"source": source, "target": target or source, "key": keys, "columns": columns_of(*columns)}
+
+
+def run_python(code: str, folder: Path, *words: str) -> str:
+    """Run code in a process of its own that finds the library, and return what it prints."""
+    environment = {**os.environ, "PYTHONPATH": str(LIB), "FRAZIL_MASTER": "local[1]", "SPARK_LOCAL_IP": "127.0.0.1"}
+    command = [sys.executable, "-c", code, *words]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    return done.stdout
+
+
+def source_is(postgres, monkeypatch) -> None:
+    """Let the environment say how the source database is reached."""
+    for name, value in (("URL", postgres.jdbc_url), ("USER", postgres.user), ("PASSWORD", postgres.password)):
+        monkeypatch.setenv(f"FRAZIL_SOURCE_{name}", value)
 
 
 class World:

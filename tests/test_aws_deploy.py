@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 import aws_emulator
+from asl_harness import ENGINES
 from aws_emulator import REGION, Queue, client, make_buckets
-from aws_graph import ENGINES
 from frazil_old import exit_codes
 from frazil_old.aws import deploy_stack, stack_template
 from frazil_old.cli import bundle, main

@@ -18,11 +18,10 @@ from frazil_old import cli, exit_codes
 from frazil_old.cli import aws_job
 from frazil_old.config import jars
 from frazil_old.config.spark_session import EXTENSIONS
-from helpers import World
+from helpers import LIB, World
 
 pytestmark = pytest.mark.aws
 
-LIB = Path(jars.__file__).parent.parent.parent
 RUNS = "s3://work-bucket/frazil/w/runs"
 
 

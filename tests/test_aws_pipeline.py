@@ -8,9 +8,9 @@ import time
 import pytest
 
 import aws_emulator
-from asl_harness import Ended, Refused, argument_faults, run
+
+from asl_harness import ENGINES, JOB_FAILED, VALUES, Refused, argument_faults, depth, dms, machine, run, services, turns, waiting  # isort: skip  # fmt: skip
 from aws_emulator import ACCOUNT, REGION, Queue
-from aws_graph import ENGINES, JOB_FAILED, VALUES, depth, dms, machine, services, turns, waiting
 from dms_writer import I, U
 from frazil_old.aws.engines import spark_options
 from frazil_old.aws.hint_queue import delete_before
@@ -130,7 +130,7 @@ def test_a_second_execution_gives_way(url):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_arguments_are_those_of_the_services(url, engine):
-    done: Ended = run(url, machine(engine, MaxPasses="4"), services(QueueDepth=depth(1)))
+    done = run(url, machine(engine, MaxPasses="4"), services(QueueDepth=depth(1)))
     resources = {n: s["Resource"] for n, s in machine(engine)["States"].items() if s["Type"] == "Task"}
     assert {state for state, _ in done.calls} == set(resources)
     assert [f for state, arguments in done.calls if (f := argument_faults(resources[state], arguments))] == []

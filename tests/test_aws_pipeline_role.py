@@ -11,8 +11,8 @@ import boto3
 import pytest
 
 import aws_emulator
+from asl_harness import ENGINES, TASK, machine
 from aws_emulator import ACCOUNT, REGION, client, make_buckets
-from aws_graph import ENGINES, TASK, machine
 from frazil_old.aws import stack_template
 from frazil_old.aws.deployment_parameters import Deployment, Place
 from frazil_old.config.settings import AwsSettings

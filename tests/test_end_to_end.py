@@ -19,6 +19,7 @@ from frazil_old.flows import cdc, full_load, maintenance, reconcile, setup
 from frazil_old.flows.workbook import Workbook
 from frazil_old.report import notebook_output
 from frazil_old.results import raise_if_failed
+from helpers import source_is
 
 pytestmark = pytest.mark.spark
 PARAMS = Path(__file__).parent.parent / "params"
@@ -31,9 +32,7 @@ def world(tmp_path_factory, spark, catalog_options):
     shutil.copytree(PARAMS, root / "params")
     with pytest.MonkeyPatch.context() as patch, EmbeddedPostgres(root / "postgres") as postgres:
         patch.setenv("FRAZIL_PARAMS", str(root / "params"))
-        patch.setenv("FRAZIL_SOURCE_URL", postgres.jdbc_url)
-        patch.setenv("FRAZIL_SOURCE_USER", postgres.user)
-        patch.setenv("FRAZIL_SOURCE_PASSWORD", postgres.password)
+        source_is(postgres, patch)
         with postgres.connect() as connection:
             shop.make(connection, scale=0.02)
 
@@ -103,9 +102,7 @@ ROWS = [(1, "a"), (1, "a"), (2, None), (3, "c")]
 @pytest.fixture
 def source(tmp_path):
     with pytest.MonkeyPatch.context() as patch, EmbeddedPostgres(tmp_path / "postgres") as postgres:
-        patch.setenv("FRAZIL_SOURCE_URL", postgres.jdbc_url)
-        patch.setenv("FRAZIL_SOURCE_USER", postgres.user)
-        patch.setenv("FRAZIL_SOURCE_PASSWORD", postgres.password)
+        source_is(postgres, patch)
         with postgres.connect(autocommit=True) as c:
             for table in ("same", "less", "other", "log", "keyed", "equal"):
                 c.execute(f"create table {table} (id bigint, v varchar(99))")

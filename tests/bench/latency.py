@@ -12,22 +12,18 @@ from frazil_old.flows.workbook import Workbook
 from frazil_old.lake.tables import create_namespaces
 
 
-def fill(book: Workbook, count: int, hours: float = 24.0) -> None:
-    """Write `count` made-up commits of the last hours into the ledger: a bad hour, a slow table, a quiet stretch, sketches as real ones."""
+def fill(book: Workbook, count: int) -> None:
+    """Write `count` made-up commits of the last 24 hours into the ledger, with sketches as real ones."""
     names = [book.name(s) for s in book.specs.values()]
-    spark, list_of = book.spark, f"array({', '.join(repr(n) for n in names)})"
 
     def points(at: tuple, base: str, spread: str) -> str:
         values = ", ".join(f"cast({base} + {spread} * {q / (1.12 - q)}D as bigint)" for q in at)
         return f"concat('[', concat_ws(',', {values}), ']')"
 
-    began = time.time() - hours * 3600
-    spark.range(count).selectExpr(
-        "id", f"{list_of}[cast(id % {len(names)} as int)] name", f"{began} + id * {hours * 3600 / count} + rand(1) * 2 at",
-        f"id * {hours}D / {count} hour", f"if(id % {len(names)} = 0, 2.5D, 1D) slow", "rand(2) r",
-    ).where("not (hour > 3 and hour < 5)").selectExpr(
-        "*", "cast(900 * slow * (0.7 + r) * if(hour > 14 and hour < 15.5, 9, 1) as bigint) work", "cast(20 + r * 400 as bigint) n",
-        "cast(3000 * r * if(hour > 14 and hour < 15.5, 5, 1) as bigint) wait",
+    began = time.time() - 86400
+    book.spark.range(count).selectExpr(
+        "id", f"array({', '.join(map(repr, names))})[cast(id % {len(names)} as int)] name", f"{began} + id * {86400 / count} + rand(1) * 2 at",
+        "rand(2) r", "cast(1500 * (0.7 + r) as bigint) work", "cast(20 + r * 400 as bigint) n", "cast(3000 * r as bigint) wait",
     ).selectExpr(
         "name", "id + 1000000 snapshot_id", "id + 999999 parent_id", "timestamp_millis(cast(at * 1000 as bigint)) committed_at",
         "'overwrite' operation",
@@ -36,9 +32,9 @@ def fill(book: Workbook, count: int, hours: float = 24.0) -> None:
             ',"age":', {points(QUANTILES, "500 + wait", "1500")}, ',"dms":', {points(QUANTILES, "200", "1500")},
             ',"land":', {points(OF_FILES, "120", "30")}, ',"wait":', {points(OF_FILES, "wait", "200")}, '}}')) summary""",
     ).createOrReplaceTempView("made_up")  # fmt: skip
-    create_namespaces(spark, [book.ops("commits")])
-    spark.sql(f"CREATE TABLE IF NOT EXISTS {book.ops('commits')} ({ledger._COMMITS}) USING iceberg")
-    spark.sql(f"INSERT INTO {book.ops('commits')} SELECT * FROM made_up")
+    create_namespaces(book.spark, [book.ops("commits")])
+    book.spark.sql(f"CREATE TABLE IF NOT EXISTS {book.ops('commits')} ({ledger._COMMITS}) USING iceberg")
+    book.spark.sql(f"INSERT INTO {book.ops('commits')} SELECT * FROM made_up")
 
 
 def run(quick: bool = False) -> list[dict]:
