@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
+from dms_writer import NO_RULES
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.simulator import DmsSimulator
@@ -112,13 +112,12 @@ def source(tmp_path):
 
 def test_tables_without_a_key_are_compared_whole_and_every_difference_is_shown(new_world, source):
     w = new_world()
-    w.rules = {"rules": []}
+    w.files.rules = NO_RULES
     loads = {"same": ROWS[::-1], "less": ROWS[1:], "other": [*ROWS[:3], (3, "C")], "log": ROWS}
     for t, rows in loads.items():
         w.table(t, key=())
         w.specs[t]["without_key"] = "append" if t == "log" else "multiset"
-        (w.root / f"specs/{t}.yml").write_text(yaml.safe_dump(w.specs[t]))
-        w.load(t, *rows)
+        w.table_file(t).load(t, *rows)
     w.table("keyed").load("keyed", (1, "a"), (2, "b"), (3, "c")).table("equal").load("equal", *ROWS[1:]).loaded()
     done, samples = reconcile.run(w.book())
     got = {r.table.removeprefix("public."): (r.status, r.counts.get("differing_rows")) for r in done}

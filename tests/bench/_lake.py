@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
+from dms_writer import NO_RULES
 from frazil_old.config.settings import Settings
 from frazil_old.config.spark_session import get_spark
 from frazil_old.flows import cdc
@@ -50,7 +51,7 @@ def lake(master: str = "") -> Iterator[World]:
     ):
         options = {"type": "jdbc", "uri": f"jdbc:sqlite:{folder}/catalog.db", "warehouse": f"{folder}/warehouse"}
         world = World(Path(folder) / "world", "bench", options)
-        world.rules = {"rules": []}
+        world.files.rules = NO_RULES
         get_spark(Settings(root=folder, catalog_options=options, spark_options=MEMORY))
         try:
             yield world
@@ -70,7 +71,7 @@ class KafkaWorld(World):
     def __init__(self, kafka, beside: World):
         super().__init__(beside.root / "kafka", beside.space, beside.catalog_options)
         self.source, self.endpoint = f"kafka://{kafka.brokers}/bench", {"KafkaSettings": {"IncludeNullAndEmpty": True}}
-        self.rules = beside.rules
+        self.files.rules = NO_RULES
         kafka.create_topic("bench", 2)
 
     def full_load(self, **settings):
