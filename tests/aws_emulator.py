@@ -86,7 +86,8 @@ class Queue:
             self.sqs.send_message(QueueUrl=self.url, MessageBody=body, MessageGroupId="files")
 
     def receive(self, most: int = 10, wait_s: int = 0) -> list[dict]:
-        return self.sqs.receive_message(QueueUrl=self.url, MaxNumberOfMessages=most, WaitTimeSeconds=wait_s)["Messages"]
+        told = self.sqs.receive_message(QueueUrl=self.url, MaxNumberOfMessages=most, WaitTimeSeconds=wait_s)
+        return told.get("Messages", [])
 
     def waiting(self) -> tuple[int, int]:
         """Return how many messages can be seen, and how many somebody has taken."""
