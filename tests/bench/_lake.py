@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+import yaml
 from pyspark.sql import SparkSession
 
 from dms_writer import NO_RULES
@@ -78,10 +79,11 @@ class KafkaWorld(World):
         return super().full_load(**{"stream_start": "earliest", "load_complete_when": "declared", **settings})
 
 
-def workspace(world: World) -> None:
-    """Write the world as the environment `w`, for processes of their own, with the notebooks beside it."""
+def workspace(world: World, **more) -> None:
+    """Write the world as the environment `w`, with more parameters, for processes of their own; the notebooks lie beside it."""
     with pytest.MonkeyPatch.context() as patched:
-        world.whole_environment(patched)
+        file = world.whole_environment(patched) / "w.yml"
+    file.write_text(yaml.safe_dump({"common": {**yaml.safe_load(file.read_text())["common"], **more}}))
     (world.root / "notebooks").symlink_to(ROOT / "notebooks")
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench import _pipeline
+from bench import _lake, _pipeline
 from bench._lake import Changes, KafkaWorld, assert_unique, checksum, figure, fill, lake, python, seconds, workspace
 from frazil_demo.kafka import Kafka
 from frazil_demo.postgres import EmbeddedPostgres
@@ -75,7 +75,7 @@ def _files(quick: bool) -> list[dict]:
 def _caring(world: World) -> Iterator[list[float]]:
     """Let `frazil run 03_maintenance` care for all tables again and again, as somebody who schedules it beside ingestion would."""
     stop, took, failed = threading.Event(), [], []
-    workspace(world)
+    workspace(world, spark_options=_lake.MEMORY)
 
     def care() -> None:
         command = ("frazil_old.cli", "run", "--env", "w", "03_maintenance")
