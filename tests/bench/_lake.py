@@ -53,7 +53,7 @@ def lake(master: str = "") -> Iterator[World]:
         options = {"type": "jdbc", "uri": f"jdbc:sqlite:{folder}/catalog.db", "warehouse": f"{folder}/warehouse"}
         world = World(Path(folder) / "world", "bench", options)
         world.files.rules = NO_RULES
-        get_spark(Settings(root=folder, catalog_options=options, spark_options=MEMORY))
+        world.session = get_spark(Settings(root=folder, catalog_options=options, spark_options=MEMORY))
         try:
             yield world
         finally:

@@ -104,7 +104,7 @@ def run(quick: bool = False) -> list[dict]:
     rows, times = (80_000, 2) if quick else (ROWS, TIMES)
     found = []
     with lake("local[2]") as world:
-        spark = world.spark
+        spark = world.session
         for form in ("csv", "csv_multiline", "gzip", "parquet", "transactions"):
             (folder := world.root / form).mkdir()
             own, files = _shared(folder, rows) if form == "transactions" else ([], _write(spark, folder, form, rows))

@@ -123,5 +123,5 @@ def _changes_per_s(beside: World, broker: Broker, quick: bool) -> dict:
 def run(quick: bool = False) -> list[dict]:
     """Measure on an embedded broker, the messages sent before the clock starts; and what setting rows aside costs."""
     with tempfile.TemporaryDirectory() as name, Broker(Path(name) / "kafka") as broker, lake("local[2]") as world:
-        figures = [_parse_ratio(world.spark, broker, quick), _changes_per_s(world, broker, quick)]
+        figures = [_parse_ratio(world.session, broker, quick), _changes_per_s(world, broker, quick)]
     return figures + quarantine.run(quick)
