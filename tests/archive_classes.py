@@ -17,7 +17,7 @@ def main(archive: str) -> None:
 
 
 def _load_and_merge(root: Path) -> None:
-    from dms_writer import FILE1, FILE2, D, I, U
+    from dms_writer import D, I, U
     from frazil_old.config.settings import Settings
     from frazil_old.config.spark_session import get_spark
     from helpers import World
@@ -26,10 +26,8 @@ def _load_and_merge(root: Path) -> None:
     get_spark(Settings(root=str(root / "session"), catalog_options=catalog))
     world = World(root / "world", "world", catalog)
     world.table("t").load("t", (1, "a"), (2, "b")).loaded()
-    world.changes("t", U(1, "c"), D(2), I(3, "d"), name=FILE1).merged()
-    world.spark.sql(f"ALTER TABLE {world.name('t')} SET TBLPROPERTIES ('write.merge.mode' = 'copy-on-write')")
-    world.changes("t", U(3, "e"), U(4, "f", was=1), name=FILE2).merged()
-    assert world.rows("t") == [(3, "e"), (4, "f")]
+    world.changes("t", U(4, "c", was=1), D(2), I(3, "d")).merged()
+    assert world.rows("t") == [(3, "d"), (4, "c")]
 
 
 def _end_the_jvm() -> None:

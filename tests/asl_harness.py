@@ -1,4 +1,4 @@
-"""Runs the state machine's own graph on MiniStack, with Python functions in place of the AWS services.
+"""The state machine as a deployment has it, run on MiniStack with Python functions in place of the AWS services.
 
 Each Task becomes a message that waits for an answer. MiniStack evaluates the graph and all JSONata. A function of the
 test gets the arguments, and returns a result or raises `Refused`. Waits and pauses between retries take no time. Whether
@@ -19,7 +19,10 @@ from typing import Any
 from botocore.session import Session
 from botocore.validate import ParamValidator
 
-from aws_emulator import ACCOUNT, client
+from aws_emulator import ACCOUNT, REGION, client
+from frazil_old.aws import stack_template
+from frazil_old.aws.deployment_parameters import Deployment
+from frazil_old.config.settings import AwsSettings
 
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/test"
 
@@ -45,11 +48,6 @@ class Ended:
 
     def arguments(self, state: str) -> list[dict]:
         return [arguments for name, arguments in self.calls if name == state]
-
-
-def substituted(definition: dict, **values: Any) -> dict:
-    """Return the definition with its `${…}` replaced, as CloudFormation does."""
-    return json.loads(re.sub(r"\$\{(\w+)\}", lambda m: str(values[m[1]]), json.dumps(definition)))
 
 
 def _called_back(definition: dict, queue: str) -> dict:
@@ -96,6 +94,68 @@ def run(url: str, definition: dict, services: dict[str, Callable], given: dict |
             return done
         page = {"nextToken": history["nextToken"]}
 
+
+# --- a usual one
+
+TASK = f"arn:aws:dms:{REGION}:{ACCOUNT}:task:T"
+VALUES = {
+    "ReplicationTaskArn": TASK, "ApplicationId": "00fabc0123456789", "JobRoleArn": f"arn:aws:iam::{ACCOUNT}:role/job", "Env": "prod",
+    "JobFile": "s3://b/job.py", "Runs": "s3://b/runs", "QueueUrl": "https://sqs/q.fifo", "SparkShared": "--conf a=b", "SparkFullLoad": "--conf c=d",
+    "SparkChanges": "--conf e=f", "ClusterId": "j-ABC", "FullLoadWorkers": "4", "ChangesWorkers": "2", "MaxPasses": "900", "MaxDays": "30", "SweepEvery": "120", "WaitSeconds": "30",
+}  # fmt: skip
+ENGINES = ["emr-serverless", "glue", "emr-steps"]
+
+
+def machine(engine=ENGINES[0], **values) -> dict:
+    """Return the definition with its `${…}` replaced, as CloudFormation does."""
+    chosen = Deployment(AwsSettings(engine=engine), None, None, None, ()).settings.engine
+    text, given = json.dumps(stack_template.definition(chosen)), {**VALUES, **values}
+    return json.loads(re.sub(r"\$\{(\w+)\}", lambda m: str(given[m[1]]), text))
+
+
+def dms(percent=100, finished=True, loading=0, errored=0, **task) -> dict:
+    """What DMS answers about the task."""
+    stats = {"FullLoadProgressPercent": percent, "TablesLoading": loading, "TablesQueued": 0, "TablesErrored": errored}
+    stats |= {"FullLoadFinishDate": "2026-01-01T00:00:00Z"} if finished else {}
+    usual = {"Status": "running", "MigrationType": "full-load-and-cdc", "ReplicationTaskStats": stats}
+    return {"ReplicationTasks": [{**usual, **task}]}
+
+
+def turns(*answers) -> Callable:
+    """Answer with one after the other, and with the last one from then on; exceptions are raised."""
+    left = list(answers)
+
+    def answer(_):
+        now = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(now, Exception):
+            raise now
+        return now
+
+    return answer
+
+
+def waiting(visible: int, taken: int = 0) -> dict:
+    """What SQS answers about the queue."""
+    return {"Attributes": {"ApproximateNumberOfMessages": str(visible), "ApproximateNumberOfMessagesNotVisible": str(taken)}}  # fmt: skip
+
+
+def depth(*numbers) -> Callable:
+    return turns(*map(waiting, numbers))
+
+
+def services(**given) -> dict[str, Callable]:
+    job = turns({"JobRunId": "00j"})
+    usual = {
+        "ListExecutions": turns({"Executions": []}), "DescribeDmsTask": turns(dms()), "QueueDepth": depth(0), "Setup": job, "FullLoad": job,
+        "Changes": job, "ContinueAsNew": turns({"ExecutionArn": "new"}),
+    }  # fmt: skip
+    return {**usual, **given}
+
+
+JOB_FAILED = Refused("States.TaskFailed", "the job failed")
+
+
+# --- whether AWS would take the arguments
 
 SERVICES = {"databasemigration": "dms", "elasticmapreduce": "emr", "sfn": "stepfunctions", "states": "stepfunctions"}
 """The names of services in a state machine, and in botocore."""

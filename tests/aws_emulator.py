@@ -66,3 +66,30 @@ def client(name: str, url: str):
     """Return a client of boto3."""
     keys = {"aws_access_key_id": ACCOUNT, "aws_secret_access_key": "test"}
     return boto3.client(name, endpoint_url=url, region_name=REGION, **keys)
+
+
+def make_buckets(url: str, *names: str) -> None:
+    for name in names:
+        client("s3", url).create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
+
+
+class Queue:
+    """A FIFO queue, new and as the template makes it, or the one with that address."""
+
+    def __init__(self, url: str, address: str = "", **attributes: str):
+        self.sqs, given = client("sqs", url), {"FifoQueue": "true", "ContentBasedDeduplication": "true", **attributes}
+        name = f"q{time.time_ns()}.fifo"
+        self.url = address or self.sqs.create_queue(QueueName=name, Attributes=given)["QueueUrl"]
+
+    def send(self, *bodies: str) -> None:
+        for body in bodies:
+            self.sqs.send_message(QueueUrl=self.url, MessageBody=body, MessageGroupId="files")
+
+    def receive(self, most: int = 10, wait_s: int = 0) -> list[dict]:
+        told = self.sqs.receive_message(QueueUrl=self.url, MaxNumberOfMessages=most, WaitTimeSeconds=wait_s)
+        return told.get("Messages", [])
+
+    def waiting(self) -> tuple[int, int]:
+        """Return how many messages can be seen, and how many somebody has taken."""
+        told = self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=["All"])["Attributes"]
+        return int(told["ApproximateNumberOfMessages"]), int(told["ApproximateNumberOfMessagesNotVisible"])

@@ -70,24 +70,29 @@ def kafka(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def kinesis():
-    """A client of moto's server; the address and the login are in the environment, as boto3 takes them."""
-    import boto3
+def moto():
+    """The address of moto's server."""
     from moto.server import ThreadedMotoServer
-
-    from dms_streams import like_aws
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
-    host, port = server.get_host_and_port()
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    yield "http://{}:{}".format(*server.get_host_and_port())
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def kinesis(moto):
+    """A client of moto's server; the address and the login are in the environment, as boto3 takes them."""
+    import boto3
+
+    from dms_streams import like_aws
+
     with pytest.MonkeyPatch.context() as patch:
         like_aws(patch)
-        patch.setenv("AWS_ENDPOINT_URL_KINESIS", f"http://{host}:{port}")
-        patch.setenv("AWS_ACCESS_KEY_ID", "test")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        logging.getLogger("werkzeug").setLevel(logging.ERROR)
+        for name, value in (("ENDPOINT_URL_KINESIS", moto), ("ACCESS_KEY_ID", "test"), ("SECRET_ACCESS_KEY", "test")):
+            patch.setenv(f"AWS_{name}", value)
         yield boto3.client("kinesis", region_name="eu-central-1")
-    server.stop()
 
 
 @pytest.fixture

@@ -42,16 +42,10 @@ def D(*values, seq="", ts=COMMITTED):
     return Change("D", values, None, seq, ts)
 
 
-BEFORE_IMAGE = {
-    "rules": [
-        {"rule-type": "transformation", "rule-action": "add-column", "value": "seq", "expression": "$AR_H_CHANGE_SEQ"},
-        {
-            "rule-type": "transformation",
-            "rule-action": "add-before-image-columns",
-            "before-image-def": {"column-prefix": "BI_"},
-        },
-    ]
-}
+BEFORE_IMAGE = {"rules": [
+    {"rule-type": "transformation", "rule-action": "add-column", "value": "seq", "expression": "$AR_H_CHANGE_SEQ"},
+    {"rule-type": "transformation", "rule-action": "add-before-image-columns", "before-image-def": {"column-prefix": "BI_"}},
+]}  # fmt: skip
 """Rules of a task that adds DMS's sequence and the old key to each row."""
 NO_RULES = {"rules": []}
 

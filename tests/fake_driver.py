@@ -22,7 +22,6 @@ class FakeServer:
     arguments: dict = field(default_factory=dict)
     in_flight: int = 0
     most_in_flight: int = 0
-    closed: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def execute(self, statement: str):
@@ -81,13 +80,10 @@ class Connection:
     autocommit = False
 
     def __init__(self, server: FakeServer):
-        self.server = server
-
-    def cursor(self) -> Cursor:
-        return Cursor(self.server)
+        self.cursor = lambda: Cursor(server)
 
     def close(self) -> None:
-        self.server.closed += 1
+        pass
 
 
 def connect(server: str = "fake", **arguments) -> Connection:

@@ -22,7 +22,6 @@ from frazil_old.config.settings import NOTEBOOKS, SECTIONS, Settings, resolve
 from frazil_old.config.source_database import ENGINES
 from frazil_old.config.spark_session import get_spark
 from frazil_old.errors import FrazilError
-from frazil_old.exit_codes import outcome
 from frazil_old.flows import adopt, cdc, full_load, lag, ledger, maintenance, plan, quarantine_replay, setup, warehouses
 from frazil_old.flows.explore import as_of, difference
 from frazil_old.flows.row_history import FACTS, key_history, origin
@@ -157,9 +156,9 @@ def session(world: World):
 def do(world: World, verb: str, settings: dict) -> list[Result]:
     """Do what a verb says; an error of the whole environment is a result of each table."""
     notebook, flow = VERBS[verb]
-    given = (
-        {**settings, "tables": [_source(world, t) for t in settings["tables"]]} if "tables" in settings else settings
-    )
+    given = dict(settings)
+    if "tables" in given:
+        given["tables"] = [_source(world, t) for t in given["tables"]]
     if verb == "maintain":
         given = {**EAGER, **given}
     try:
@@ -190,9 +189,8 @@ def decide(world: World, table: str, **decision) -> Result:
         return _result(quarantine_replay.run(book)[0])
     if kind == "adopt":
         try:
-            return Result(
-                table, "adopted", note=adopt.adopt(_book(world, "cdc_merge", {}), _source(world, table), value)
-            )
+            note = adopt.adopt(_book(world, "cdc_merge", {}), _source(world, table), value)
+            return Result(table, "adopted", note=note)
         except FrazilError as e:
             return Result(table, "failed", code_of(str(e)), str(e))
     there = jvm.load_table(session(world), world.name(table))
@@ -222,11 +220,6 @@ def command(world: World, arguments: tuple[str, ...], environment: dict[str, str
         os.environ.clear()
         os.environ.update(before)
     return code, printed.getvalue()
-
-
-def exit_code_word(results: dict[str, Result]) -> str:
-    """Return the outcome of a run of these tables, in words."""
-    return outcome([{"status": r.status, "decision": r.decision} for r in results.values()])
 
 
 # --- what it says
@@ -280,20 +273,11 @@ def quarantine(world: World, table: str) -> list[dict]:
     ]  # fmt: skip
 
 
-STAGE_NAMES = {
-    "source_to_dms": "source_to_dms",
-    "dms_to_landed": "dms_to_landed",
-    "landed_to_pickup": "landed_to_pickup",
-    "pickup_to_commit": "pickup_to_commit",
-    "source_to_commit": "source_to_commit",
-}
-
-
 def latency(world: World, hours: float) -> dict[str, dict]:
     """Return the percentiles of the stages, as notebook 04 computes them."""
     found = Analysis(ledger.commits(_book(world, "latency", {}), hours))
     rows = found.percentiles("stage").set_index("stage").to_dict("index")
-    return {STAGE_NAMES.get(stage, stage): {**row, "changes": found.changes} for stage, row in rows.items()}
+    return {stage: {**row, "changes": found.changes} for stage, row in rows.items()}
 
 
 def warehouses_of(world: World, refresh: bool) -> list[dict]:
@@ -372,57 +356,30 @@ def is_batch(snapshot) -> bool:
 # --- codes of sentences
 
 CODES = [
-    ("key-taken", r"given the key of another one"),
-    ("column-unclear", r"occurs \d+ times, at places|at place \d+"),
-    ("same-source", r"read the same "),
-    ("load-changed", r"the load files are not those that were applied"),
-    ("file-vanished", r"never applied and now gone|the object does not exist"),
-    ("late-file", r"\.(csv|parquet)\S* (and \d+ more )?arrived late: "),
-    ("too-many-bad-rows", r"are more than max_bad_rows="),
-    ("stream-replaced", r"was created again after its position"),
-    ("dms-silent", r"DMS does not answer|no AWS credentials were found"),
-    ("stopped", r"^paused|is paused|: paused"),
-    ("mask-changed", r"is (not )?masked in"),
-    ("no-key", r"has no key"),
-    ("no-start", r"where in the stream"),
-    ("two-loads", r"load records of two loads"),
-    ("expired", r"expired before"),
-    ("unreadable", r"none of DMS's"),
-    ("rolled-back", r"was rolled back to snapshot|newer than its position"),
-    ("history-gone", r"history of its position is gone"),
-    ("late-file", r"before the position|came late|late file"),
-    ("file-vanished", r"vanished|are gone, which|disappeared|is gone, and|no longer there"),
+    ("key-taken", r"given the key of another one"), ("column-unclear", r"occurs \d+ times, at places|at place \d+"), ("same-source", r"read the same "),
+    ("load-changed", r"the load files are not those that were applied"), ("file-vanished", r"never applied and now gone|the object does not exist"),
+    ("late-file", r"\.(csv|parquet)\S* (and \d+ more )?arrived late: "), ("too-many-bad-rows", r"are more than max_bad_rows="),
+    ("stream-replaced", r"was created again after its position"), ("dms-silent", r"DMS does not answer|no AWS credentials were found"),
+    ("stopped", r"^paused|is paused|: paused"), ("mask-changed", r"is (not )?masked in"), ("no-key", r"has no key"), ("no-start", r"where in the stream"),
+    ("two-loads", r"load records of two loads"), ("expired", r"expired before"), ("unreadable", r"none of DMS's"),
+    ("rolled-back", r"was rolled back to snapshot|newer than its position"), ("history-gone", r"history of its position is gone"),
+    ("late-file", r"before the position|came late|late file"), ("file-vanished", r"vanished|are gone, which|disappeared|is gone, and|no longer there"),
     ("file-changed", r"changed since|was written again|changed while|grew"),
     ("load-changed", r"load files (that )?(changed|differ)|another load|not those that were applied|more load files"),
-    ("load-mixed", r"not written with the others|load files of two"),
-    ("load-waits", r"until the full load is applied|01_full_load found none"),
-    ("load-duplicate-key", r"is not unique in the load"),
-    ("row-borders", r"which hides where rows end"),
-    ("bad-row", r"bad row"),
-    ("too-many-bad-rows", r"more bad rows than"),
-    ("unknown-column", r"unknown column"),
-    ("column-gone", r"no column|is gone from|lack columns"),
-    ("name-impossible", r"renamed_from: "),
-    ("other-writer", r"another writer (changed|added)"),
-    ("key-twice", r"keys occur more than once|has several rows of one key"),
-    ("type-changed", r"no promotion"),
-    ("key-changed", r"rows are identified|primary key is \(|the key is \("),
-    ("no-position", r"is no position|did you mean|no change file"),
-    ("position-already", r"carries a position already"),
-    ("spec-differs", r"and its spec differ"),
-    ("metadata-damaged", r"(metadata\.json|snap-\S+avro) cannot be read|newest metadata"),
-    ("clock-wrong", r"clock of host"),
-    ("no-lake", r"nothing says what the catalog|catalog_options"),
-    ("partition-dropped", r"column of its partition field"),
-    ("no-layout", r"in the layout that was valid|\d+ fields, and \d+ in the layout"),
-    ("column-unlisted", r"has a column .* does not list"),
-    ("column-type", r"none of its values can have the spec.s type"),
-    ("position-moved", r"position (has )?moved|another run"),
-    ("no-table", r"does not exist"),
-    ("foreign-table", r"was not created by Frazil|carries no position"),
-    ("setting-contradicted", r"contradict|proves|is set to|shows that|\w+ is (true|false), but "),
-    ("file-unreadable", r"cannot be read|damaged|decompress"),
-]
+    ("load-mixed", r"not written with the others|load files of two"), ("load-waits", r"until the full load is applied|01_full_load found none"),
+    ("load-duplicate-key", r"is not unique in the load"), ("row-borders", r"which hides where rows end"), ("bad-row", r"bad row"),
+    ("too-many-bad-rows", r"more bad rows than"), ("unknown-column", r"unknown column"), ("column-gone", r"no column|is gone from|lack columns"),
+    ("name-impossible", r"renamed_from: "), ("other-writer", r"another writer (changed|added)"),
+    ("key-twice", r"keys occur more than once|has several rows of one key"), ("type-changed", r"no promotion"),
+    ("key-changed", r"rows are identified|primary key is \(|the key is \("), ("no-position", r"is no position|did you mean|no change file"),
+    ("position-already", r"carries a position already"), ("spec-differs", r"and its spec differ"),
+    ("metadata-damaged", r"(metadata\.json|snap-\S+avro) cannot be read|newest metadata"), ("clock-wrong", r"clock of host"),
+    ("no-lake", r"nothing says what the catalog|catalog_options"), ("partition-dropped", r"column of its partition field"),
+    ("no-layout", r"in the layout that was valid|\d+ fields, and \d+ in the layout"), ("column-unlisted", r"has a column .* does not list"),
+    ("column-type", r"none of its values can have the spec.s type"), ("position-moved", r"position (has )?moved|another run"),
+    ("no-table", r"does not exist"), ("foreign-table", r"was not created by Frazil|carries no position"),
+    ("setting-contradicted", r"contradict|proves|is set to|shows that|\w+ is (true|false), but "), ("file-unreadable", r"cannot be read|damaged|decompress"),
+]  # fmt: skip
 """A code and the words that tell it, the first that fits. What has no words here has the code `other`."""
 
 

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 import aws_emulator
-from aws_emulator import REGION, client
-from aws_graph import ENGINES, send, waiting
+from asl_harness import ENGINES
+from aws_emulator import REGION, Queue, client, make_buckets
 from frazil_old import exit_codes
 from frazil_old.aws import deploy_stack, stack_template
 from frazil_old.cli import bundle, main
@@ -20,8 +20,7 @@ pytestmark = pytest.mark.aws
 @pytest.fixture(scope="module")
 def url():
     with aws_emulator.running() as address:
-        for bucket in ("dms-bucket", "lake-bucket", "work-bucket"):
-            client("s3", address).create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
+        make_buckets(address, "dms-bucket", "lake-bucket", "work-bucket")
         yield address
 
 
@@ -135,14 +134,16 @@ def test_steps_run_on_a_cluster_whose_role_gets_the_jobs_policy_until_down(prod,
 
 def test_an_event_of_s3_becomes_a_message_of_the_queue_and_a_repeated_one_is_one(prod, url):
     assert frazil("up", "--yes") == exit_codes.OK
-    s3, sqs = client("s3", url), client("sqs", url)
-    queue = sqs.get_queue_url(QueueName="frazil-prod.fifo")["QueueUrl"]
+    s3, queue = (
+        client("s3", url),
+        Queue(url, client("sqs", url).get_queue_url(QueueName="frazil-prod.fifo")["QueueUrl"]),
+    )
     s3.put_object(Bucket="dms-bucket", Key="dms/data/public/t/20260101-000000000.csv", Body=b"I,1\n")
     s3.put_object(Bucket="dms-bucket", Key="elsewhere/x.csv", Body=b"I,1\n")
-    bodies = [json.loads(m["Body"]) for m in sqs.receive_message(QueueUrl=queue, WaitTimeSeconds=5, MaxNumberOfMessages=10)["Messages"]]  # fmt: skip
+    bodies = [json.loads(m["Body"]) for m in queue.receive(wait_s=5)]
     assert [(b["bucket"], b["key"]) for b in bodies] == [("dms-bucket", "dms/data/public/t/20260101-000000000.csv")]
-    send((sqs, queue), *['{"key": "a", "etag": "1"}'] * 2)
-    assert waiting((sqs, queue)) == (1, 1)
+    queue.send(*['{"key": "a", "etag": "1"}'] * 2)
+    assert queue.waiting() == (1, 1)
     assert frazil("down", "--yes") == exit_codes.OK
 
 
@@ -175,16 +176,10 @@ def test_what_down_deletes_may_not_hold_the_source(prod, capsys):
         assert "would be in s3://work-bucket/frazil/prod, which frazil aws down deletes" in capsys.readouterr().err
 
 
-FAULTS = [
-    ("", ""), ("FifoQueue: true", "FifoQueu: true"), ("!Ref CatalogArns", "!Ref CatalogArn"), ("ReleaseLabel: !Ref Release", "Release: x"), ("GlueVersion: !Ref Release", "GlueRelease: x"), ("HasJobRole: !Not", "HasRole: !Not"),
-    ("!GetAtt Queue.Arn", "!GetAtt Queue.Arm"), ("ScheduleExpression: rate(1 hour)", "Schedule: rate(1 hour)"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("engine", "right", "wrong"), [*((e, "", "") for e in ENGINES[1:]), *((ENGINES[0], *f) for f in FAULTS)])  # fmt: skip
-def test_cfn_lint_accepts_the_template_and_finds_planted_faults(tmp_path, engine, right, wrong):
+@pytest.mark.parametrize("engine", ENGINES)
+def test_cfn_lint_accepts_the_template(tmp_path, engine):
     text, file = stack_template.template(engine), tmp_path / "template.yml"
-    assert right in text and len(text.encode()) < 51_200, "CloudFormation takes no longer text"
-    file.write_text(text.replace(right, wrong, 1) if right else text)
+    assert len(text.encode()) < 51_200, "CloudFormation takes no longer text"
+    file.write_text(text)
     ran = subprocess.run([aws_emulator.tool("cfn-lint"), "-r", REGION, "--format", "json", "--", str(file)], capture_output=True, text=True)  # fmt: skip
-    assert bool(json.loads(ran.stdout or "[]")) is bool(right), "warnings count too"
+    assert json.loads(ran.stdout or "[]") == [], "warnings count too"

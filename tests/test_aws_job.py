@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import tarfile
-import time
 import zipfile
 from pathlib import Path
 
@@ -14,25 +13,22 @@ import pytest
 
 import aws_emulator
 import table_reader
-from aws_emulator import REGION, client
+from aws_emulator import Queue, client, make_buckets
 from frazil_old import cli, exit_codes
 from frazil_old.cli import aws_job
 from frazil_old.config import jars
 from frazil_old.config.spark_session import EXTENSIONS
-from helpers import World
+from helpers import LIB, World
 
 pytestmark = pytest.mark.aws
 
-LIB = Path(jars.__file__).parent.parent.parent
 RUNS = "s3://work-bucket/frazil/w/runs"
 
 
 @pytest.fixture(scope="module")
 def url():
     with aws_emulator.running() as address:
-        client("s3", address).create_bucket(
-            Bucket="work-bucket", CreateBucketConfiguration={"LocationConstraint": REGION}
-        )
+        make_buckets(address, "work-bucket")
         yield address
 
 
@@ -41,16 +37,9 @@ def queue(url, monkeypatch):
     """A queue with a message; AWS's clients of this process find it."""
     for name, value in aws_emulator.variables(url).items():
         monkeypatch.setenv(name, value)
-    sqs = client("sqs", url)
-    attributes = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
-    address = sqs.create_queue(QueueName=f"q{time.time_ns()}.fifo", Attributes=attributes)["QueueUrl"]
-    sqs.send_message(QueueUrl=address, MessageBody="a file", MessageGroupId="files")
-    return address
-
-
-def waiting(url: str, queue: str) -> int:
-    told = client("sqs", url).get_queue_attributes(QueueUrl=queue, AttributeNames=["All"])["Attributes"]
-    return int(told["ApproximateNumberOfMessages"]) + int(told["ApproximateNumberOfMessagesNotVisible"])
+    made = Queue(url)
+    made.send("a file")
+    return made
 
 
 def kept(url: str) -> dict[str, bytes]:
@@ -83,15 +72,13 @@ def test_a_job_fails_if_a_retry_may_cure_it_and_keeps_its_messages_then(tmp_path
         for file in (f"{name}/run.json", f"{name}/out.ipynb", "index/t/segment", "index.html", ".lock"):
             (tmp_path / "runs/w" / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / "runs/w" / file).write_text("{}")
-        client("sqs", url).send_message(QueueUrl=queue, MessageBody="came meanwhile", MessageGroupId="files")
+        queue.send("came meanwhile")
         return outcome
 
     monkeypatch.setattr(cli, "main", run)
-    assert (
-        aws_job.main(["--env", "w", "--runs", RUNS, "--queue", queue, "--notebook", notebook, "--JOB_ID", "glue"])
-        == code
-    )
-    assert waiting(url, queue) == 1 + left, "the message that came meanwhile stays"
+    words = ["--env", "w", "--runs", RUNS, "--queue", queue.url, "--notebook", notebook, "--JOB_ID", "glue"]
+    assert aws_job.main(words) == code
+    assert sum(queue.waiting()) == 1 + left, "the message that came meanwhile stays"
     assert {f"{name}/run.json", f"{name}/out.ipynb"} <= set(kept(url))
     assert not [n for n in kept(url) if "index" in n or "lock" in n]
 
@@ -107,7 +94,7 @@ def test_a_job_keeps_runs_that_lie_elsewhere_and_knows_the_secret_of_the_source(
         assert os.environ["FRAZIL_SOURCE_SECRET"] == "arn:x"
         return exit_codes.OK
 
-    monkeypatch.setenv("FRAZIL_SOURCE_SECRET", "")
+    monkeypatch.setenv("FRAZIL_SOURCE_SECRET", "")  # it is as it was afterwards
     monkeypatch.delenv("FRAZIL_SOURCE_SECRET")
     monkeypatch.setattr(cli, "main", run)
     assert aws_job.main(["--env", "w", "--runs", RUNS, "--notebook", CHANGES]) == 0
@@ -137,7 +124,7 @@ def test_on_glue_a_job_unpacks_its_archives_for_itself_and_for_its_kernel(tmp_pa
 
     monkeypatch.setattr(cli, "main", run)
     archives = [f"--{n}-archive=s3://work-bucket/archives/{file}" for n, file in (("packages", packed.name), ("workbook", "workbook.zip"))]  # fmt: skip
-    assert aws_job.main(["--env", "w", "--runs", RUNS, "--queue", queue, "--notebook", CHANGES, *archives]) == 0
+    assert aws_job.main(["--env", "w", "--runs", RUNS, "--queue", queue.url, "--notebook", CHANGES, *archives]) == 0
 
 
 @pytest.mark.spark
@@ -154,7 +141,7 @@ def test_a_job_in_spark_submit_runs_a_notebook_and_keeps_it_on_s3(tmp_path, monk
     environment |= {"PYTHONPATH": os.path.relpath(LIB, tmp_path), "FRAZIL_MASTER": "local[7]"}
     submit = [
         str(Path(pyspark.__file__).parent / "bin/spark-submit"), "--master", "local[1]", "--jars", there, "--conf", f"spark.sql.extensions={EXTENSIONS}",
-        "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false", "job.py", "--env", "w", "--runs", RUNS, "--queue", queue, "--notebook",
+        "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false", "job.py", "--env", "w", "--runs", RUNS, "--queue", queue.url, "--notebook",
     ]  # fmt: skip
     for notebook in ("00_setup", "01_full_load"):
         done = subprocess.run([*submit, notebook], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)  # fmt: skip
@@ -163,4 +150,4 @@ def test_a_job_in_spark_submit_runs_a_notebook_and_keeps_it_on_s3(tmp_path, monk
     records = {n: json.loads(text) for n, text in kept(url).items() if n.endswith("run.json") and text != b"{}"}
     assert {r["outcome"] for r in records.values()} == {"ok"} and len(records) == 2
     assert [n for n in kept(url) if n.startswith("01_full_load") and n.endswith(".ipynb")]
-    assert waiting(url, queue) == 0
+    assert queue.waiting() == (0, 0)

@@ -11,8 +11,8 @@ import boto3
 import pytest
 
 import aws_emulator
-from aws_emulator import ACCOUNT, REGION, client
-from aws_graph import ENGINES, TASK, machine
+from asl_harness import ENGINES, TASK, machine
+from aws_emulator import ACCOUNT, REGION, client, make_buckets
 from frazil_old.aws import stack_template
 from frazil_old.aws.deployment_parameters import Deployment, Place
 from frazil_old.config.settings import AwsSettings
@@ -152,8 +152,7 @@ class Account:
 def account():
     with aws_emulator.running(AUTH="true") as url:
         found = Account(url)
-        for bucket in ("src-bucket", "lake-bucket", "art-bucket"):
-            client("s3", url).create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
+        make_buckets(url, "src-bucket", "lake-bucket", "art-bucket")
         client("s3", url).put_object(**SOURCE)
         for database in ("shop", "other"):
             client("glue", url).create_database(DatabaseInput={"Name": database})

@@ -125,23 +125,16 @@ def test_damaged_files_are_described_and_give_an_environment_or_one_clear_line(h
     assert code != 0 or specs(home)
 
 
-def test_peek_reads_a_bucket(home):
+def test_peek_reads_a_bucket(home, moto):
     import boto3
-    from moto.server import ThreadedMotoServer
 
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    try:
-        where = {"AWS_ENDPOINT_URL_S3": "http://{}:{}".format(*server.get_host_and_port()), "AWS_DEFAULT_REGION": "eu-west-1"}  # fmt: skip
-        login = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
-        s3 = boto3.client("s3", endpoint_url=where["AWS_ENDPOINT_URL_S3"], region_name="eu-west-1", **{k.lower(): v for k, v in login.items()})  # fmt: skip
-        s3.create_bucket(Bucket="peek-bucket", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
-        for file in TINY.rglob("*.csv"):
-            s3.put_object(Bucket="peek-bucket", Key=f"dms/{file.relative_to(TINY)}", Body=file.read_bytes())
-        code, said = peek(home, "s3://peek-bucket", **where, **login)
-        assert code == 0 and "the source is s3://peek-bucket/dms:" in said and "app.person ~4 ~8 ~240 1+2 id" in said
-    finally:
-        server.stop()
+    where, login = {"AWS_ENDPOINT_URL_S3": moto, "AWS_DEFAULT_REGION": "eu-west-1"}, {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}  # fmt: skip
+    s3 = boto3.client("s3", endpoint_url=moto, region_name="eu-west-1", **{k.lower(): v for k, v in login.items()})
+    s3.create_bucket(Bucket="peek-bucket", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+    for file in TINY.rglob("*.csv"):
+        s3.put_object(Bucket="peek-bucket", Key=f"dms/{file.relative_to(TINY)}", Body=file.read_bytes())
+    code, said = peek(home, "s3://peek-bucket", **where, **login)
+    assert code == 0 and "the source is s3://peek-bucket/dms:" in said and "app.person ~4 ~8 ~240 1+2 id" in said
 
 
 @pytest.mark.spark

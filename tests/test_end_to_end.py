@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
+from dms_writer import NO_RULES
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.simulator import DmsSimulator
@@ -19,6 +19,7 @@ from frazil_old.flows import cdc, full_load, maintenance, reconcile, setup
 from frazil_old.flows.workbook import Workbook
 from frazil_old.report import notebook_output
 from frazil_old.results import raise_if_failed
+from helpers import source_is
 
 pytestmark = pytest.mark.spark
 PARAMS = Path(__file__).parent.parent / "params"
@@ -31,9 +32,7 @@ def world(tmp_path_factory, spark, catalog_options):
     shutil.copytree(PARAMS, root / "params")
     with pytest.MonkeyPatch.context() as patch, EmbeddedPostgres(root / "postgres") as postgres:
         patch.setenv("FRAZIL_PARAMS", str(root / "params"))
-        patch.setenv("FRAZIL_SOURCE_URL", postgres.jdbc_url)
-        patch.setenv("FRAZIL_SOURCE_USER", postgres.user)
-        patch.setenv("FRAZIL_SOURCE_PASSWORD", postgres.password)
+        source_is(postgres, patch)
         with postgres.connect() as connection:
             shop.make(connection, scale=0.02)
 
@@ -103,9 +102,7 @@ ROWS = [(1, "a"), (1, "a"), (2, None), (3, "c")]
 @pytest.fixture
 def source(tmp_path):
     with pytest.MonkeyPatch.context() as patch, EmbeddedPostgres(tmp_path / "postgres") as postgres:
-        patch.setenv("FRAZIL_SOURCE_URL", postgres.jdbc_url)
-        patch.setenv("FRAZIL_SOURCE_USER", postgres.user)
-        patch.setenv("FRAZIL_SOURCE_PASSWORD", postgres.password)
+        source_is(postgres, patch)
         with postgres.connect(autocommit=True) as c:
             for table in ("same", "less", "other", "log", "keyed", "equal"):
                 c.execute(f"create table {table} (id bigint, v varchar(99))")
@@ -115,13 +112,12 @@ def source(tmp_path):
 
 def test_tables_without_a_key_are_compared_whole_and_every_difference_is_shown(new_world, source):
     w = new_world()
-    w.rules = {"rules": []}
+    w.files.rules = NO_RULES
     loads = {"same": ROWS[::-1], "less": ROWS[1:], "other": [*ROWS[:3], (3, "C")], "log": ROWS}
     for t, rows in loads.items():
         w.table(t, key=())
         w.specs[t]["without_key"] = "append" if t == "log" else "multiset"
-        (w.root / f"specs/{t}.yml").write_text(yaml.safe_dump(w.specs[t]))
-        w.load(t, *rows)
+        w.table_file(t).load(t, *rows)
     w.table("keyed").load("keyed", (1, "a"), (2, "b"), (3, "c")).table("equal").load("equal", *ROWS[1:]).loaded()
     done, samples = reconcile.run(w.book())
     got = {r.table.removeprefix("public."): (r.status, r.counts.get("differing_rows")) for r in done}

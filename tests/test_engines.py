@@ -4,9 +4,6 @@ The tables are in MiniStack's Glue and S3. PyIceberg and Polars read the same on
 """
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,18 +13,16 @@ import aws_emulator
 import trino_server
 from dms_writer import D, I, U
 from frazil_old.cli.commands import main
-from frazil_old.config import jars
 from frazil_old.config.settings import ParameterError, Settings, resolve
 from frazil_old.config.validation import checked
 from frazil_old.config.warehouse_model import WarehouseEntries
 from frazil_old.config.warehouses import Warehouse
 from frazil_old.lake import pyiceberg_catalog
 from frazil_old.warehouses.family import family
-from helpers import World
+from helpers import World, run_python
 from rest_catalog import RestCatalog
 
 pytestmark = [pytest.mark.engines, pytest.mark.spark]
-LIB = Path(jars.__file__).parent.parent.parent
 TABLES = {"v2": ["athena"], "v2_partitions": ["athena"], "v3": ["spark"], "v3_partitions": ["spark"]}
 """The tables, and the query engines for which they are made: these decide the format."""
 WAREHOUSE = {"engine": "trino", "database": "glue", "region": aws_emulator.REGION}
@@ -77,8 +72,7 @@ class OfGlue(RestCatalog):
 def lake(aws, tmp_path_factory):
     """The four tables with deletes and updates before and after a change of partitions; yield the world and its catalog."""
     trino_server.java_25()
-    where = {"LocationConstraint": aws_emulator.REGION}
-    aws_emulator.client("s3", aws).create_bucket(Bucket="lake", CreateBucketConfiguration=where)
+    aws_emulator.make_buckets(aws, "lake")
     options = {
         "type": "glue", "warehouse": "s3://lake/tables", "io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "s3.endpoint": aws,
         "s3.path-style-access": "true", "glue.endpoint": aws, "client.region": aws_emulator.REGION,
@@ -90,9 +84,7 @@ def lake(aws, tmp_path_factory):
             world.changes(t, D(3), U(4, "new"), I(100, None), name="20240101-100000000.csv")
             world.changes(t, D(5), U(6, "newer"), U(100, "x"), name="20240101-100100000.csv")
         world.whole_environment(patch)
-        environment = {**os.environ, "PYTHONPATH": str(LIB), "FRAZIL_MASTER": "local[1]", "SPARK_LOCAL_IP": "127.0.0.1"}
-        done = subprocess.run([sys.executable, "-c", WORK, json.dumps(TABLES)], cwd=world.root, env=environment, capture_output=True, text=True, timeout=280)  # fmt: skip
-        assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+        run_python(WORK, world.root, json.dumps(TABLES))
         yield world, pyiceberg_catalog.open_catalog(resolve("operate", {"env": "w"}).settings)
 
 

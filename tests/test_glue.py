@@ -1,10 +1,5 @@
 """Tables in AWS Glue and S3 Tables off EMR, on MiniStack: written by Spark, and read without it."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import yaml
 
@@ -12,17 +7,15 @@ import aws_emulator
 from dms_writer import U
 from frazil_old import exit_codes
 from frazil_old.cli import main
-from frazil_old.config import jars
 from frazil_old.config.settings import Settings, resolve
 from frazil_old.errors import FrazilError
 from frazil_old.flows import pending_work
 from frazil_old.flows.workbook import Workbook
 from frazil_old.lake import pyiceberg_catalog
-from helpers import World
+from helpers import LIB, World, run_python
 
 pytestmark = pytest.mark.aws
 
-LIB = Path(jars.__file__).parent.parent.parent
 EXAMPLE = yaml.safe_load((LIB.parent / "params/aws-glue.yml").read_text())["common"]["catalog_options"]
 GLUE = {**EXAMPLE, "warehouse": "s3://lake/tables"}
 WORK = """
@@ -40,18 +33,11 @@ print(book.spark.table("lake.app.t").collect())
 
 @pytest.mark.spark
 def test_spark_writes_tables_in_glue_that_the_commands_read_without_it(aws, tmp_path, monkeypatch, capsys):
-    aws_emulator.client("s3", aws).create_bucket(
-        Bucket="lake", CreateBucketConfiguration={"LocationConstraint": aws_emulator.REGION}
-    )
+    aws_emulator.make_buckets(aws, "lake")
     options = {**GLUE, "s3.endpoint": aws, "s3.path-style-access": "true", "glue.endpoint": aws, "client.region": aws_emulator.REGION}  # fmt: skip
     world = World(tmp_path / "w", "app", options).table("t").load("t", (1, "a"), (2, "b")).changes("t", U(1, "new"))
     world.whole_environment(monkeypatch)
-    environment = {**os.environ, "PYTHONPATH": str(LIB), "FRAZIL_MASTER": "local[1]", "SPARK_LOCAL_IP": "127.0.0.1"}
-    done = subprocess.run(
-        [sys.executable, "-c", WORK], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280
-    )
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    assert "Row(id=1, v='new')" in done.stdout
+    assert "Row(id=1, v='new')" in run_python(WORK, tmp_path)
 
     monkeypatch.setattr(pending_work, "_spark_is_there", lambda: False)  # tests before this one may have started it
     book = Workbook(resolve("cdc_merge", {"env": "w"}).settings, lambda text: None)
@@ -81,12 +67,10 @@ TYPES = {"glue": {}, "signed": {"type": "jdbc", "uri": "jdbc:sqlite:catalog.db",
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_source_on_s3_goes_with_a_catalog_that_needs_aws_clients(aws, tmp_path, monkeypatch, kind):
     s3, place = aws_emulator.client("s3", aws), f"{kind}-both"
-    for bucket in (f"lake-{place}", f"dms-{place}"):
-        s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": aws_emulator.REGION})
+    aws_emulator.make_buckets(aws, f"lake-{place}", f"dms-{place}")
     options = {**GLUE, "warehouse": f"s3://lake-{place}/tables", "s3.endpoint": aws, "s3.path-style-access": "true", "glue.endpoint": aws}  # fmt: skip
-    world = World(
-        tmp_path / "w", place.replace("-", "_"), {**options, "client.region": aws_emulator.REGION, **TYPES[kind]}
-    )
+    options |= {"client.region": aws_emulator.REGION, **TYPES[kind]}
+    world = World(tmp_path / "w", place.replace("-", "_"), options)
     world.table("t").load("t", (1, "a"), (2, "b")).changes("t", U(1, "new"))
     for file in (path for path in (world.root / "source").rglob("*") if path.is_file()):
         s3.upload_file(str(file), f"dms-{place}", f"in/{file.relative_to(world.root / 'source')}")
@@ -94,13 +78,9 @@ def test_a_source_on_s3_goes_with_a_catalog_that_needs_aws_clients(aws, tmp_path
     told = yaml.safe_load(params.read_text())
     told["common"]["source"] = f"s3://dms-{place}/in"
     params.write_text(yaml.safe_dump(told))
-    environment = {**os.environ, "PYTHONPATH": str(LIB), "FRAZIL_MASTER": "local[1]", "SPARK_LOCAL_IP": "127.0.0.1"}
     work = WORK.replace("lake.app.t", f"lake.{place.replace('-', '_')}.t") + BOTH.replace("BUCKET", f"lake-{place}")
-    done = subprocess.run(
-        [sys.executable, "-c", work], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280
-    )
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    assert "Row(id=1, v='new')" in done.stdout and done.stdout.split()[-2:] == ["3", "3"]
+    printed = run_python(work, tmp_path)
+    assert "Row(id=1, v='new')" in printed and printed.split()[-2:] == ["3", "3"]
 
 
 def test_tables_of_s3_tables_are_read_without_spark(aws, monkeypatch):

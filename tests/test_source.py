@@ -14,6 +14,7 @@ import table_reader
 from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.simulator import DmsSimulator, Slot
+from helpers import source_is
 from world import World
 
 pytestmark = pytest.mark.spark
@@ -58,8 +59,7 @@ LEAVES = {
 def database(tmp_path_factory):
     """A server with the shop of the demo, and a schema of tables that are hard to describe."""
     with EmbeddedPostgres(tmp_path_factory.mktemp("source") / "postgres") as server, pytest.MonkeyPatch.context() as patch:  # fmt: skip
-        for name, value in (("URL", server.jdbc_url), ("USER", server.user), ("PASSWORD", server.password)):
-            patch.setenv(f"FRAZIL_SOURCE_{name}", value)
+        source_is(server, patch)
         with server.connect() as c:
             shop.make(c, scale=0.01)
         with server.connect(autocommit=True) as c:

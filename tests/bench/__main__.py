@@ -8,7 +8,7 @@ Figures are written after each group into `runs/bench/results.json`, over those 
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import importlib
 import json
 import subprocess
 import sys
@@ -19,18 +19,7 @@ from pathlib import Path
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
 sys.path[:0] = [str(HERE.parent), str(ROOT / "lib")]
 RESULTS = ROOT / "runs" / "bench" / "results.json"
-
-
-def groups() -> list[str]:
-    """Return the names of the groups that there are."""
-    return sorted(f.stem for f in HERE.glob("[a-z]*.py"))
-
-
-def _load(group: str):
-    spec = importlib.util.spec_from_file_location(f"bench_{group}", HERE / f"{group}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+GROUPS = sorted(f.stem for f in HERE.glob("[a-z]*.py"))
 
 
 def keep(rows: list[dict]) -> None:
@@ -45,8 +34,7 @@ def table(rows: list[dict]) -> list[str]:
     """Return lines with the figures of both libraries side by side."""
     figures: dict[str, dict] = {}
     for r in rows:
-        house = r.get("house", "old")
-        figures.setdefault(r["name"].removesuffix("_old"), {})[house] = r
+        figures.setdefault(r["name"].removesuffix("_old"), {})[r.get("house", "old")] = r
     lines = [f"  {'figure':32} {'frazil':>14} {'frazil_old':>14} {'unit':10} conditions"]
     for name, found in figures.items():
         new, old = (f"{found[h]['value']:,}" if h in found else "" for h in ("new", "old"))
@@ -58,15 +46,12 @@ def table(rows: list[dict]) -> list[str]:
 def main() -> int:
     """Run the groups named, all if none is, print each figure and keep it; 2 for a group that is not there."""
     parser = argparse.ArgumentParser(prog="bench", description=__doc__.splitlines()[0])
-    parser.add_argument("groups", nargs="*", help=f"of {', '.join(groups())}; all if none is named")
-    parser.add_argument(
-        "--quick", action="store_true", help="smaller data and fewer repeats: minutes, not figures to quote"
-    )
+    parser.add_argument("groups", nargs="*", help=f"of {', '.join(GROUPS)}; all if none is named")
+    parser.add_argument("--quick", action="store_true", help="smaller data and fewer repeats: minutes, not figures to quote")  # fmt: skip
     asked = parser.parse_args()
-    if unknown := [g for g in asked.groups if g not in groups()]:
-        print(f"no group {', '.join(unknown)}; there are: {', '.join(groups())}", file=sys.stderr)
-        return 2
-    wanted = asked.groups or [g for g in groups() if g != "quarantine"]  # which `streams` measures too
+    if unknown := [g for g in asked.groups if g not in GROUPS]:
+        parser.error(f"no group {', '.join(unknown)}; there are: {', '.join(GROUPS)}")
+    wanted = asked.groups or [g for g in GROUPS if g != "quarantine"]  # which `streams` measures too
     if len(wanted) > 1 and not asked.quick:
         # A process of its own for each: none finds a warm JVM, or memory that is taken.
         return max(subprocess.call([sys.executable, str(HERE), group]) for group in wanted)
@@ -82,15 +67,14 @@ def _measured(group: str, quick: bool) -> bool:
     began = time.monotonic()
     print(f"— {group}", flush=True)
     try:
-        rows = _load(group).run(quick)
+        rows = importlib.import_module(f"bench.{group}").run(quick)
     except Exception:
         traceback.print_exc()
         return False
     finally:
         stop_spark()
     keep(rows)
-    print("\n".join(table(rows)), flush=True)
-    print(f"  {time.monotonic() - began:.0f} s", flush=True)
+    print("\n".join([*table(rows), f"  {time.monotonic() - began:.0f} s"]), flush=True)
     return True
 
 

@@ -5,18 +5,21 @@ Each keeps to what its documentation shows: no position, no order across files, 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bench._lake import COLUMNS, VALUES
+from bench._lake import NAMES, TYPED, VALUES
 from helpers import World
 
-NAMES = [c.split()[0] for c in COLUMNS]
-TYPED = (
-    "op string, ts timestamp_ntz, id bigint, cust int, qty int, price decimal(12,2), amount decimal(12,2), "
-    "placed timestamp_ntz, status string, note string"
-)
+
+def upsert(table: str, source: str, deletes: bool = True) -> str:
+    """Return a MERGE of the changes in a view or query; `deletes`: by its column `op`, deletes too."""
+    gone, there = ("when matched and s.op = 'D' then delete", "and s.op <> 'D'") if deletes else ("", "")
+    updates, values = ", ".join(f"t.{c} = s.{c}" for c in NAMES), ", ".join(f"s.{c}" for c in NAMES)
+    inserted = f"when not matched {there} then insert ({', '.join(NAMES)}) values ({values})"
+    return (
+        f"merge into {table} t using {source} s on t.id = s.id {gone} when matched then update set {updates} {inserted}"
+    )
 
 
 def _rows(world: World, rows: int, files: int):
@@ -25,25 +28,18 @@ def _rows(world: World, rows: int, files: int):
 
 def _iceberg(world: World, name: str, rows: int, files: int, mode: str) -> str:
     """Make an Iceberg table with the rows, and return its full name."""
-    table = world.name(name)
-    writer = _rows(world, rows, files).writeTo(table).using("iceberg").tableProperty("format-version", "2")
+    writer = _rows(world, rows, files).writeTo(world.name(name)).using("iceberg").tableProperty("format-version", "2")
     for what in ("merge", "delete", "update"):
         writer = writer.tableProperty(f"write.{what}.mode", mode)
     writer.tableProperty("write.distribution-mode", "none").create()
-    return table
+    return world.name(name)
 
 
 def _batch(world: World, file: Path) -> None:
     """Make the last change of each key in a file the view `batch`."""
-    world.spark.read.schema(TYPED).csv(str(file)).createOrReplaceTempView("lines")
+    world.spark.read.schema(f"op string, ts timestamp_ntz, {TYPED}").csv(str(file)).createOrReplaceTempView("lines")
     numbered = "select *, row_number() over (partition by id order by ts desc) n from lines"
     world.spark.sql(f"select * except (n) from ({numbered}) where n = 1").createOrReplaceTempView("batch")
-
-
-def _upsert(source: str, delete: str = "", unless: str = "") -> str:
-    updates, values = ", ".join(f"t.{c} = s.{c}" for c in NAMES), ", ".join(f"s.{c}" for c in NAMES)
-    inserted = f"when not matched {unless} then insert ({', '.join(NAMES)}) values ({values})"
-    return f"using {source} s on t.id = s.id {delete} when matched then update set {updates} {inserted}"
 
 
 def merge_into(world: World, rows: int, files: int, mode: str) -> Callable[[Path], None]:
@@ -52,8 +48,7 @@ def merge_into(world: World, rows: int, files: int, mode: str) -> Callable[[Path
 
     def apply(file: Path) -> None:
         _batch(world, file)
-        merge = _upsert("batch", "when matched and s.op = 'D' then delete", "and s.op <> 'D'")
-        world.spark.sql(f"merge into {table} t {merge}")
+        world.spark.sql(upsert(table, "batch"))
 
     return apply
 
@@ -65,8 +60,7 @@ def delete_then_merge(world: World, rows: int, files: int) -> Callable[[Path], N
     def apply(file: Path) -> None:
         _batch(world, file)
         world.spark.sql(f"delete from {table} where id in (select id from batch where op = 'D')")
-        merge = _upsert("(select * from batch where op <> 'D')")
-        world.spark.sql(f"merge into {table} t {merge}")
+        world.spark.sql(upsert(table, "(select * from batch where op <> 'D')", deletes=False))
 
     return apply
 
@@ -92,17 +86,16 @@ def delta_rs(world: World, rows: int, files: int) -> Callable[[Path], None]:
 
 def pyiceberg_upsert(world: World, rows: int, files: int) -> Callable[[Path], None]:
     """PyIceberg's upsert, and its delete, without Spark."""
+    import pyarrow.compute as pc
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.expressions import In
 
-    name = _iceberg(world, "upserted", rows, files, "copy-on-write")
-    options = world.catalog_options
-    catalog = SqlCatalog(name.split(".")[0], uri=options["uri"].removeprefix("jdbc:").replace("sqlite:", "sqlite:///"), warehouse=options["warehouse"])  # fmt: skip
+    catalog_name, *name = _iceberg(world, "upserted", rows, files, "copy-on-write").split(".")
+    uri, warehouse = world.catalog_options["uri"], world.catalog_options["warehouse"]
+    catalog = SqlCatalog(catalog_name, uri=uri.replace("jdbc:sqlite:", "sqlite:///"), warehouse=warehouse)
 
     def apply(file: Path) -> None:
-        import pyarrow.compute as pc
-
-        table, changes = catalog.load_table(tuple(name.split(".")[1:])), _arrow(file)
+        table, changes = catalog.load_table(tuple(name)), _arrow(file)
         gone = pc.equal(changes["op"], "D")
         if deleted := changes.filter(gone)["id"].to_pylist():
             table.delete(In("id", deleted))
@@ -116,11 +109,11 @@ def _arrow(file: Path):
     import pyarrow as pa
     from pyarrow import csv
 
-    kinds = {"id": pa.int64(), "cust": pa.int32(), "qty": pa.int32(), "price": pa.decimal128(12, 2), "amount": pa.decimal128(12, 2),
-             "placed": pa.timestamp("us"), "op": pa.string(), "ts": pa.timestamp("us"), "status": pa.string(), "note": pa.string()}  # fmt: skip
-    return csv.read_csv(
-        file, csv.ReadOptions(column_names=["op", "ts", *NAMES]), convert_options=csv.ConvertOptions(column_types=kinds)
-    )
+    price, at = pa.decimal128(12, 2), pa.timestamp("us")
+    kinds = [pa.string(), at, pa.int64(), pa.int32(), pa.int32(), price, price, at, pa.string(), pa.string()]
+    names = ["op", "ts", *NAMES]
+    types = csv.ConvertOptions(column_types=dict(zip(names, kinds, strict=True)))
+    return csv.read_csv(file, csv.ReadOptions(column_names=names), convert_options=types)
 
 
 def all_of(world: World, rows: int, files: int) -> Iterator[tuple[str, str, Callable[[Path], None], int]]:
@@ -130,13 +123,3 @@ def all_of(world: World, rows: int, files: int) -> Iterator[tuple[str, str, Call
     yield "delete_then_merge", "delete, then MERGE, copy-on-write: two commits", delete_then_merge(world, rows, files), 2  # fmt: skip
     yield "delta_rs", "delta-rs merge", delta_rs(world, rows, files), 3
     yield "pyiceberg", "PyIceberg delete and upsert", pyiceberg_upsert(world, rows, files), 1
-
-
-def timed(apply: Callable[[Path], None], files: list[Path]) -> list[float]:
-    """Apply files one by one and return the seconds of each, the first left out where there are more."""
-    seconds = []
-    for file in files:
-        began = time.perf_counter()
-        apply(file)
-        seconds.append(time.perf_counter() - began)
-    return seconds[1:] or seconds

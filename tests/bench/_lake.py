@@ -1,27 +1,35 @@
-"""What the benchmark groups share: an orders-like table of any size in a lake of its own, and files of random changes for it."""
+"""What the benchmark groups share: a lake, an orders-like table in it, files of random changes for it, a timed merge, rows of figures."""
 
 from __future__ import annotations
 
-import json
-import shutil
+import os
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
+import pytest
+import yaml
 from pyspark.sql import SparkSession
 
-from frazil_old.config.settings import CdcMergeSettings, FullLoadSettings, MaintenanceSettings, Settings, SetupSettings
+from dms_writer import NO_RULES
+from frazil_old.config.settings import Settings
 from frazil_old.config.spark_session import get_spark
-from frazil_old.flows import cdc, full_load, maintenance, setup
+from frazil_old.flows import cdc
 from frazil_old.flows.workbook import Workbook
-from frazil_old.results import raise_if_failed
 from helpers import World
 
+ROOT = Path(__file__).parents[2]
 COLUMNS = ("id INT8", "cust INT4", "qty INT4", "price NUMERIC(12,2)", "amount NUMERIC(12,2)", "placed DATETIME",
            "status STRING(10)", "note STRING(20)")  # fmt: skip
+NAMES = [c.split()[0] for c in COLUMNS]
+TYPES = ["bigint", "int", "int", "decimal(12,2)", "decimal(12,2)", "timestamp_ntz", "string", "string"]
+TYPED = ", ".join(f"{n} {t}" for n, t in zip(NAMES, TYPES, strict=True))
 VALUES = ("id", "int(id % 200000) cust", "int(id % 100) qty", "cast(id % 10000 as decimal(12,2)) price",
           "cast(id % 90000 as decimal(12,2)) amount",
           "timestamp_ntz'2025-01-01 00:00:00' + make_dt_interval(0, 0, 0, id % 86400) placed",
@@ -29,58 +37,61 @@ VALUES = ("id", "int(id % 200000) cust", "int(id % 100) qty", "cast(id % 10000 a
 MEMORY = {"spark.driver.memory": "3g", "spark.driver.maxResultSize": "2g", "spark.sql.shuffle.partitions": "2"}
 
 
+def figure(name: str, value: float, unit: str, conditions: str, digits: int = 2) -> dict:
+    """Return a row of results."""
+    return {"name": name, "value": round(value, digits or None), "unit": unit, "conditions": conditions}
+
+
 @contextmanager
-def lake() -> Iterator[World]:
-    """A world in a temporary folder, with a catalog and a Spark session of its own."""
-    with tempfile.TemporaryDirectory(prefix="frazil-bench-") as folder:
+def lake(master: str = "") -> Iterator[World]:
+    """A world in a temporary folder, with a catalog and a Spark session of its own, on another master if one is named."""
+    stop_spark()
+    with (
+        tempfile.TemporaryDirectory(prefix="frazil-bench-") as folder,
+        patch.dict(os.environ, {"FRAZIL_MASTER": master} if master else {}),
+    ):
         options = {"type": "jdbc", "uri": f"jdbc:sqlite:{folder}/catalog.db", "warehouse": f"{folder}/warehouse"}
         world = World(Path(folder) / "world", "bench", options)
-        world.rules = {"rules": []}
-        get_spark(Settings(root=folder, catalog_options=options, spark_options=MEMORY))
-        yield world
-
-
-class KafkaWorld(World):
-    """A world whose source is a topic of the embedded Kafka."""
-
-    def __init__(self, kafka, root: Path, space: str, catalog_options: dict, partitions: int):
-        super().__init__(root, space, catalog_options)
-        self.topic, self.source = space, f"kafka://{kafka.brokers}/{space}"
-        kafka.create_topic(space, partitions)
-
-    def book(self, kind=CdcMergeSettings, **settings) -> Workbook:
-        (self.root / "endpoint.json").write_text(json.dumps({"KafkaSettings": {"IncludeNullAndEmpty": True}}))
-        given = {
-            "env": "test", "root": str(self.root), "source": self.source, "specs": "specs", "endpoint": "endpoint.json",
-            "catalog_options": self.catalog_options, "query_engines": ["spark"], **settings,
-        }  # fmt: skip
-        return Workbook(kind(**given), self.said.append)
-
-    def full_load(self, **settings):
-        return super().full_load(**{"stream_start": "earliest", "load_complete_when": "declared", **settings})
-
-
-def tiny(kind: type[Settings], place: Path, **more) -> Workbook:
-    """Open a workbook on the tiny source; it says nothing."""
-    lake = {"type": "jdbc", "uri": "jdbc:sqlite:lake/catalog.db", "warehouse": "lake/warehouse"}
-    given = kind(root=str(place), source="s3", endpoint="params/endpoint.json", mappings="params/mappings.json", specs="params/tiny",
-                 catalog_options=lake, **more)  # fmt: skip
-    return Workbook(given, lambda text: None)
-
-
-def tiny_lake(folder: Path, query_engines: list[str]) -> Path:
-    """Set up, load and merge the two tables of the tiny source, and return the place."""
-    place = Path(shutil.copytree(Path(__file__).parents[1] / "data/tiny", folder / "tiny"))
-    setup.create_tables(tiny(SetupSettings, place, query_engines=query_engines))
-    raise_if_failed(full_load.run(tiny(FullLoadSettings, place)))
-    raise_if_failed(cdc.run(tiny(CdcMergeSettings, place)))
-    return place
+        world.files.rules = NO_RULES
+        world.session = get_spark(Settings(root=folder, catalog_options=options, spark_options=MEMORY))
+        try:
+            yield world
+        finally:
+            stop_spark()
 
 
 def stop_spark() -> None:
     """End the Spark session, if there is one: the next lake has a session of its own, in the same JVM."""
     if spark := SparkSession.getActiveSession():
         spark.stop()
+
+
+class KafkaWorld(World):
+    """A world whose source is a topic of the embedded Kafka."""
+
+    def __init__(self, kafka, beside: World):
+        super().__init__(beside.root / "kafka", beside.space, beside.catalog_options)
+        self.source, self.endpoint = f"kafka://{kafka.brokers}/bench", {"KafkaSettings": {"IncludeNullAndEmpty": True}}
+        self.files.rules = NO_RULES
+        kafka.create_topic("bench", 2)
+
+    def full_load(self, **settings):
+        return super().full_load(**{"stream_start": "earliest", "load_complete_when": "declared", **settings})
+
+
+def workspace(world: World, **more) -> None:
+    """Write the world as the environment `w`, with more parameters, for processes of their own; the notebooks lie beside it."""
+    with pytest.MonkeyPatch.context() as patched:
+        file = world.whole_environment(patched) / "w.yml"
+    file.write_text(yaml.safe_dump({"common": {**yaml.safe_load(file.read_text())["common"], **more}}))
+    (world.root / "notebooks").symlink_to(ROOT / "notebooks")
+
+
+def python(world: World, *words: str, codes: tuple[int, ...] = (0,)) -> None:
+    """Run a module of Python's in a workspace, and insist on its exit codes."""
+    environment = {"FRAZIL_PARAMS": str(world.root / "params"), "FRAZIL_MASTER": "local[2]", "PYTHONPATH": str(ROOT / "lib")}  # fmt: skip
+    ran = subprocess.run([sys.executable, "-m", *words], env={**os.environ, **environment}, capture_output=True, text=True)  # fmt: skip
+    assert ran.returncode in codes, (ran.stdout + ran.stderr)[-2000:]
 
 
 def fill(world: World, table: str, rows: int, files: int) -> None:
@@ -100,58 +111,67 @@ def link_files(world: World, table: str, like: str) -> list[str]:
     return [str(f) for f in here.glob("2*.csv")]
 
 
-def scan_s(world: World, table: str) -> float:
-    """Return the seconds of a full scan that reads every column, the best of three."""
-    timed = []
-    for _ in range(3):
-        began = time.perf_counter()
-        world.spark.table(world.name(table)).selectExpr("bit_xor(xxhash64(*))").collect()
-        timed.append(time.perf_counter() - began)
-    return min(timed)
+def seconds(work: Callable[[], object]) -> float:
+    """Return how long a piece of work takes."""
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def by_turns(times: int, *ways: Callable[[], object]) -> list[list[float]]:
+    """Return the seconds of each way, done by turns; the first turn is left out."""
+    turns = [[seconds(way) for way in ways] for _ in range(times + 1)]
+    return [list(taken) for taken in zip(*turns[1:], strict=True)]
+
+
+def to_nothing(*frames) -> None:
+    """Let Spark compute frames into its no-op sink."""
+    for frame in frames:
+        frame.write.format("noop").mode("overwrite").save()
+
+
+def peak_mb(process: int | str) -> float:
+    """Return the peak of a process's memory since its start, or since `5` was written to its `clear_refs`."""
+    return int(Path(f"/proc/{process}/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
+
+
+def merge(book: Workbook):
+    """Apply what is new of one table; return what was done, and the seconds."""
+    began = time.perf_counter()
+    (done,) = cdc.run(book)
+    took = time.perf_counter() - began
+    assert done.status == "merged", done.note
+    return done, took
+
+
+def checksum(world: World, table: str):
+    """Return what two tables with the same rows have in common."""
+    return world.spark.table(world.name(table)).selectExpr("count(*)", "bit_xor(xxhash64(*))").first()
+
+
+def assert_unique(world: World, *tables: str) -> None:
+    """No row of these tables may be there twice."""
+    for table in tables:
+        counted = world.spark.table(world.name(table)).selectExpr("count(*) n", "count(distinct id) k").first()
+        assert counted.n == counted.k, (table, counted)
 
 
 class Changes:
     """Random changes of a table of `rows` rows: updates and deletes of uniform keys, inserts of new ones; no key twice in a file."""
 
     def __init__(self, rows: int, seed: int = 1, first_file: int = 0):
-        self.rows, self.random, self.next, self.file = (
-            rows,
-            np.random.default_rng(seed),
-            rows + 1 + first_file * 10**6,
-            first_file,
-        )
+        self.rows, self.random, self.file = rows, np.random.default_rng(seed), first_file
+        self.next = rows + 1 + first_file * 10**6
 
-    def write(self, world: World, table: str, count: int, updates: float = 0.8, deletes: float = 0.1) -> str:
-        """Write one change file and return its name."""
-        u, d = round(count * updates), round(count * deletes)
+    def write(self, world: World, table: str, count: int) -> str:
+        """Write one change file of 80 % updates, 10 % deletes and 10 % inserts, and return its name."""
+        u, d = round(count * 0.8), round(count * 0.1)
         old = self.random.choice(self.rows, u + d, replace=False) + 1
         new = np.arange(self.next, self.next + count - u - d)
         self.next += len(new)
-        tail = ",7,7,12.50,99.90,2026-01-01 00:00:00.000000,paid,changed\n"
-        ts = "2026-01-01 00:00:00.000000"
-        lines = [f"U,{ts},{k}{tail}" for k in old[:u]] + [f"D,{ts},{k}{tail}" for k in old[u:]]
-        lines += [f"I,{ts},{k}{tail}" for k in new]
-        name = f"20260101-{self.file // 3600000:02d}{self.file // 60000 % 60:02d}{self.file // 1000 % 60:02d}{self.file % 1000:03d}.csv"
-        self.file += 1
-        world.write(table, name, "".join(lines))
+        ops = [("U", k) for k in old[:u]] + [("D", k) for k in old[u:]] + [("I", k) for k in new]
+        ts, tail = "2026-01-01 00:00:00.000000", ",7,7,12.50,99.90,2026-01-01 00:00:00.000000,paid,changed\n"
+        n, self.file = self.file, self.file + 1
+        name = f"20260101-{n // 3600000:02d}{n // 60000 % 60:02d}{n // 1000 % 60:02d}{n % 1000:03d}.csv"
+        world.write(table, name, "".join(f"{op},{ts},{k}{tail}" for op, k in ops))
         return name
-
-
-def many_commits(world: World, table: str, rows: int, commits: int, changes: int, maintain_every: int) -> list[float]:
-    """Apply that many small change files one by one, with maintenance now and then; return the seconds of each commit."""
-    made, timed = Changes(rows, seed=3), []
-    book = world.book(lane="rowdelta", tables=[f"public.{table}"])
-    care = world.book(
-        MaintenanceSettings, tables=[f"public.{table}"], dry_run=False, keep_hours=0.02, max_small_files=20
-    )
-    for number in range(commits):
-        made.write(world, table, changes)
-        began = time.perf_counter()
-        (done,) = cdc.run(book)
-        timed.append(time.perf_counter() - began)
-        assert done.status == "merged", done.note
-        if number % maintain_every == maintain_every - 1:
-            (kept,) = maintenance.run(care)
-            assert not kept.failed, kept.note
-            print(f"  {number + 1} commits, the last ones {np.median(timed[-20:]):.2f} s; {kept.note}", flush=True)
-    return timed

@@ -1,22 +1,23 @@
-"""A source and a reader around Frazil, each a process of its own: PostgreSQL transactions → simulator → Kafka, and who sees them when.
+"""Sources and readers around Frazil, each a process of its own: who writes what by the clock, and when it is seen.
 
-`python _pipeline.py simulator FOLDER` streams what PostgreSQL commits, `python _pipeline.py source FOLDER` commits by the clock
-and watches the lake. Both take what they need from `pipeline.json` in the folder.
+`python _pipeline.py simulator FOLDER` streams what PostgreSQL commits to Kafka. `… source FOLDER` commits transactions,
+`… files FOLDER` writes change files, and both watch the lake. All take what they need from `pipeline.json` in the folder.
 """
 
 from __future__ import annotations
 
+import bisect
 import json
-import os
+import random
 import signal
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
-
-import psutil
 
 HERE = Path(__file__)
 sys.path[:0] = [str(HERE.parents[1]), str(HERE.parents[2] / "lib")]
@@ -25,10 +26,12 @@ TABLES = [f"t{n}" for n in range(6)]
 COLUMNS = ("id INT8", "stamp INT8", "customer INT4", "price NUMERIC(12,2)", "at DATETIME", "note WSTRING(99)")
 STEP_S, UPDATES, POLL_S = 0.01, 8, 0.1
 """A transaction of 8 updates, an insert and a delete every 10 ms; the simulator takes over what is committed every 100 ms."""
+FILE_S, CHANGES = 0.2, 200
+"""A file of 200 changes every 200 ms."""
 
 
 class Place:
-    """What both processes know of the world: addresses, sizes, and how to reach the database."""
+    """What the processes know of the world: addresses, sizes, and how to reach the database."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -40,15 +43,17 @@ class Place:
         return psycopg.connect(self.database, **options)
 
 
+def start(mode: str, folder: Path, **place) -> subprocess.Popen:
+    """Start one of the processes."""
+    (folder / "pipeline.json").write_text(json.dumps(place))
+    return subprocess.Popen([sys.executable, str(HERE), mode, str(folder)], stdout=subprocess.PIPE, text=True)
+
+
 def make_tables(connection, rows: int) -> None:
     """Create the six tables and fill them."""
     for t in TABLES:
-        connection.execute(
-            f"create table {t} (id bigint primary key, stamp bigint, customer int, price numeric(12,2), at timestamp, note varchar(99))"
-        )
-        connection.execute(
-            f"insert into {t} select i, -1, i % 977, i % 1000, now(), 'row ' || i from generate_series(1, {rows}) i"
-        )
+        connection.execute(f"create table {t} (id bigint primary key, stamp bigint, customer int, price numeric(12,2), at timestamp, note varchar(99))")  # fmt: skip
+        connection.execute(f"insert into {t} select i, -1, i % 977, i % 1000, now(), 'row ' || i from generate_series(1, {rows}) i")  # fmt: skip
     connection.commit()
 
 
@@ -56,49 +61,87 @@ def simulator(place: Place) -> None:
     """Stream what is committed until SIGTERM."""
     from frazil_demo.simulator import DmsSimulator
 
-    stop = threading.Event()
+    stop, folder = threading.Event(), place.folder
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    with DmsSimulator(
-        place.connect, place.folder / "simulator.json", place.folder / "task.json", place.folder / "out"
-    ) as s:
+    with DmsSimulator(place.connect, folder / "simulator.json", folder / "task.json", folder / "out") as s:
         s.full_load()
-        (place.folder / "loaded").touch()
+        (folder / "loaded").touch()
         s.run(stop, POLL_S)
 
 
-def commit_by_the_clock(place: Place, start: float, count: int) -> float:
-    """Run transaction k at `start + k * STEP_S`, whatever became of those before; return by how much the last one was late."""
-    import random
+def _by_the_clock(start: float, step_s: float, count: int) -> Iterator[tuple[int, float]]:
+    """Yield each number at its time, and the time, whatever became of those before."""
+    for k in range(count):
+        time.sleep(max(0.0, start + k * step_s - time.time()))
+        yield k, start + k * step_s
 
-    dice, fresh = random.Random(7), [place.rows + 1] * len(TABLES)
+
+def _transactions(place: Place, start: float) -> dict[str, dict]:
+    dice, fresh, warm = random.Random(7), [place.rows + 1] * len(TABLES), int(place.warm_s / STEP_S)
+    due: dict[str, dict] = defaultdict(dict)
     with place.connect() as c:
-        for k in range(count):
-            time.sleep(max(0.0, start + k * STEP_S - time.time()))
+        for k, at in _by_the_clock(start, STEP_S, warm + int(place.seconds / STEP_S)):
             t = k % len(TABLES)
             with c.pipeline():
-                c.execute(
-                    f"update {TABLES[t]} set stamp = %s, price = %s, at = now() where id = any(%s)",
-                    (k, k % 1000, dice.sample(range(1, place.rows), UPDATES)),
-                )
+                keys = dice.sample(range(1, place.rows), UPDATES)
+                c.execute(f"update {TABLES[t]} set stamp = %s, price = %s, at = now() where id = any(%s)", (k, k % 1000, keys))  # fmt: skip
                 c.execute(f"insert into {TABLES[t]} values (%s, %s, 1, 1, now(), 'new')", (fresh[t], k))
                 if fresh[t] > place.rows + 10:
                     c.execute(f"delete from {TABLES[t]} where id = %s", (fresh[t] - 10,))
                 c.commit()
             fresh[t] += 1
-    return time.time() - (start + (count - 1) * STEP_S)
+            if k >= warm:
+                due[TABLES[t]][k] = at
+    return due
 
 
-class Observer:
-    """Looks at the catalog every 10 ms, and reads by PyIceberg the newest `stamp` that each table's data files state."""
+class Stamps:
+    """Reads by PyIceberg the newest `stamp` that each table's data files state."""
 
-    def __init__(self, catalog: str):
-        self.catalog, self.seen = catalog, {t: [] for t in TABLES}
-        self._at: dict[str, str] = {}
-        self._sequence = dict.fromkeys(TABLES, 0)
+    def __init__(self):
+        self.sequence = defaultdict(int)
 
-    def watch(self, stop: threading.Event) -> None:
-        """Note for each table `(time, newest stamp)` as they change."""
-        connection = sqlite3.connect(self.catalog, timeout=5)
+    def __call__(self, table: str, at: str) -> int:
+        from pyiceberg.table import StaticTable
+
+        read, known = StaticTable.from_metadata(at), self.sequence[table]
+        stamp = read.schema().find_field("stamp").field_id
+        new = [m for m in read.current_snapshot().manifests(read.io) if m.content == 0 and m.sequence_number > known]
+        bounds = [(e.data_file.upper_bounds or {}).get(stamp) for m in new for e in m.fetch_manifest_entry(read.io)]
+        self.sequence[table] = max([known, *(m.sequence_number for m in new)])
+        return max([int.from_bytes(b, "little", signed=True) for b in bounds if b], default=-1)
+
+
+def _files(place: Place, start: float) -> dict[str, dict]:
+    from bench._lake import Changes
+
+    class Folder:
+        """Where files appear whole, under their names, as on S3."""
+
+        def write(self, table: str, name: str, text: str) -> None:
+            (hidden := Path(place.root, f"source/.{name}")).write_text(text)
+            hidden.rename(Path(place.root, f"source/public/{table}", name))
+
+    made, times = Changes(place.rows, first_file=1000), _by_the_clock(start, FILE_S, int(place.seconds / FILE_S))
+    return {"t": {made.write(Folder(), "t", CHANGES): at for _, at in times}}
+
+
+def _position(table: str, at: str) -> str:
+    """Return the last file in a table's position, which changes in the same swap as the rows."""
+    metadata = json.loads(Path(at.removeprefix("file:")).read_text())
+    return json.loads(metadata["properties"]["frazil.position"])["last"] or ""
+
+
+def observe(place: Place, write: Callable[[Place, float], dict], newest: Callable[[str, str], object]) -> None:
+    """Let `write` write by the clock, watch the catalog until all is seen, and print each latency as JSON.
+
+    `write` returns when each mark of a table was due. The newest mark that is seen of a table is asked for whenever its
+    metadata in the catalog has changed, which is looked at every 10 ms.
+    """
+    seen, known, stop = defaultdict(list), {}, threading.Event()
+
+    def watch() -> None:
+        connection = sqlite3.connect(place.catalog, timeout=5)
         while not stop.wait(0.01):
             try:
                 found = connection.execute("select table_name, metadata_location from iceberg_tables").fetchall()
@@ -106,74 +149,30 @@ class Observer:
                 continue
             now = time.time()
             for table, at in found:
-                if table in self.seen and at != self._at.get(table):
-                    self._at[table] = at
-                    self._read(table, at, now)
+                if table in place.tables and at != known.get(table):
+                    known[table], mark = at, newest(table, at)
+                    if not seen[table] or mark > seen[table][-1][1]:
+                        seen[table].append((now, mark))
 
-    def _read(self, table: str, at: str, now: float) -> None:
-        from pyiceberg.table import StaticTable
-
-        read = StaticTable.from_metadata(at)
-        stamp = read.schema().find_field("stamp").field_id
-        manifests = [
-            m for m in read.current_snapshot().manifests(read.io)
-            if m.content == 0 and m.sequence_number > self._sequence[table]
-        ]  # fmt: skip
-        for m in manifests:
-            for e in m.fetch_manifest_entry(read.io):
-                if bound := (e.data_file.upper_bounds or {}).get(stamp):
-                    newest = int.from_bytes(bound, "little", signed=True)
-                    if not self.seen[table] or newest > self.seen[table][-1][1]:
-                        self.seen[table].append((now, newest))
-        self._sequence[table] = max([self._sequence[table], *(m.sequence_number for m in manifests)])
-
-
-def source(place: Place) -> None:
-    """Commit for the time that was asked, watch until all is seen, and print each transaction's latency as JSON, but those of `warm_s`."""
-    observer, stop = Observer(place.catalog), threading.Event()
-    watching = threading.Thread(target=observer.watch, args=(stop,), daemon=True)
+    watching = threading.Thread(target=watch, daemon=True)
     watching.start()
-    warm = int(place.warm_s / STEP_S)
-    count, start = warm + int(place.seconds / STEP_S), time.time() + 1
-    late = commit_by_the_clock(place, start, count)
-    last, until = (
-        {t: max(k for k in range(count) if k % len(TABLES) == i) for i, t in enumerate(TABLES)},
-        time.time() + 60,
-    )
-    while time.time() < until and any(not s or s[-1][1] < last[t] for t, s in observer.seen.items()):
+    due, until = write(place, time.time() + 1), time.time() + 60
+    while time.time() < until and any(not seen[t] or seen[t][-1][1] < max(marks) for t, marks in due.items()):
         time.sleep(0.05)
     stop.set()
     watching.join()
     took = []
-    for i, t in enumerate(TABLES):
-        seen = iter(observer.seen[t])
-        at, newest = next(seen, (None, None))
-        for k in range(i, count, len(TABLES)):
-            while at is not None and newest < k:
-                at, newest = next(seen, (None, None))
-            took.append([k, None if at is None else at - (start + k * STEP_S)])
-    print(json.dumps({"late_s": late, "took": [x for k, x in sorted(took) if k >= warm]}), flush=True)
-
-
-def start(mode: str, folder: Path) -> subprocess.Popen:
-    """Start one of the two processes."""
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parents[2] / "lib")}
-    return subprocess.Popen(
-        [sys.executable, str(HERE), mode, str(folder)], stdout=subprocess.PIPE, text=True, env=environment
-    )
-
-
-def cpu_s(pid: int, family: bool = False) -> float:
-    """Return the CPU seconds of a process, or also of those that it started (those that have ended are in its own count)."""
-    me = psutil.Process(pid)
-    total = sum(me.cpu_times()[: 4 if family else 2])
-    for p in me.children(recursive=True) if family else []:
-        try:
-            total += sum(p.cpu_times()[:2])
-        except psutil.NoSuchProcess:
-            continue
-    return total
+    for table, marks in due.items():
+        reached = [mark for _, mark in seen[table]]
+        places = {mark: bisect.bisect_left(reached, mark) for mark in marks}
+        took += [seen[table][i][0] - marks[m] if i < len(reached) else None for m, i in places.items()]
+    print(json.dumps(took), flush=True)
 
 
 if __name__ == "__main__":
-    {"simulator": simulator, "source": source}[sys.argv[1]](Place(Path(sys.argv[2])))
+    modes = {
+        "simulator": simulator,
+        "source": lambda place: observe(place, _transactions, Stamps()),
+        "files": lambda place: observe(place, _files, _position),
+    }
+    modes[sys.argv[1]](Place(Path(sys.argv[2])))

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import gzip
-import os
 import random
-import sys
-import tempfile
-import time
 from pathlib import Path
 from statistics import median
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "lib")]
-
-from frazil_old.config.settings import Settings  # noqa: E402
-from frazil_old.config.spark_session import get_spark  # noqa: E402
-from frazil_old.config.spec import parse_spec  # noqa: E402
-from frazil_old.dms.endpoint import Endpoint, SourceTable  # noqa: E402
-from frazil_old.dms.file_layout import CHANGE_PHASE  # noqa: E402
-from frazil_old.dms.listing import DmsObject  # noqa: E402
-from frazil_old.dms.mappings import Mappings  # noqa: E402
-from frazil_old.engine.read_files import plan_files, read_changes  # noqa: E402
-from helpers import spec_of  # noqa: E402
+from bench._lake import by_turns, figure, lake, to_nothing
+from frazil_old.config.spec import parse_spec
+from frazil_old.dms.endpoint import Endpoint, SourceTable
+from frazil_old.dms.file_layout import CHANGE_PHASE
+from frazil_old.dms.listing import DmsObject
+from frazil_old.dms.mappings import Mappings
+from frazil_old.engine.read_files import plan_files, read_changes
+from helpers import spec_of
 
 ROWS, FILES, TIMES = 800_000, 4, 5
 COLUMNS = (
@@ -36,24 +29,23 @@ TYPED = (
 )
 
 
-def _lines(numbers: range, newlines: bool) -> bytes:
+def _lines(numbers: range, newlines: bool = False) -> list[str]:
     r = random.Random(numbers.start)
     note = '"some text\nnumber {}"' if newlines else "some text number {}"
-    return "".join(
+    return [
         f"{r.choice('IUUUD')},2026-01-01 00:00:{i % 60:02d}.{i % 1000000:06d},{i},{r.randrange(10**6)},{r.randrange(100)},"
         f"{r.randrange(10**6) / 100:.2f},{r.random():+.8e},2025-{i % 12 + 1:02d}-{i % 28 + 1:02d},"
         f"2025-01-01 10:00:{i % 60:02d}.000000,status{i % 7},{note.format(i)},DE\n"
         for i in numbers
-    ).encode()
+    ]
 
 
-def _write(spark, folder: Path, form: str, rows: int) -> list[DmsObject]:
+def _write(spark, folder: Path, form: str, rows: int) -> list[Path]:
     """Write the rows as change files of one form."""
     files, each = [], rows // FILES
     for n in range(FILES):
-        raw = _lines(range(n * each, (n + 1) * each), form == "csv_multiline")
-        file = folder / form / f"20260101-00000000{n}{'.csv.gz' if form == 'gzip' else '.csv'}"
-        file.parent.mkdir(exist_ok=True)
+        raw = "".join(_lines(range(n * each, (n + 1) * each), form == "csv_multiline")).encode()
+        file = folder / f"20260101-00000000{n}{'.csv.gz' if form == 'gzip' else '.csv'}"
         file.write_bytes(gzip.compress(raw, 6) if form == "gzip" else raw)
         if form == "parquet":
             import pyarrow.parquet as pq
@@ -62,47 +54,33 @@ def _write(spark, folder: Path, form: str, rows: int) -> list[DmsObject]:
             file.unlink()
             file = file.with_suffix(".parquet")
             pq.write_table(table, file)
-        files.append(DmsObject(file.name, str(file), file.stat().st_size, ""))
+        files.append(file)
     return files
 
 
-def _shared(folder: Path, rows: int) -> tuple[list[list[str]], list[DmsObject]]:
+def _shared(folder: Path, rows: int) -> tuple[list[list[str]], list[Path]]:
     """Write the rows of two tables, one of them a column narrower, as files of their own and by turns in files of both."""
-    own, files, each = [[], []], [], rows // FILES
-    folder.mkdir()
+    own, files, half = [[], []], [], rows // FILES // 2
     for n in range(FILES):
-        rows_of = [
-            _lines(range((2 * n + t) * each // 2, (2 * n + t + 1) * each // 2), False).decode().splitlines()
-            for t in (0, 1)
-        ]
-        rows_of[1] = [line.rsplit(",", 1)[0] for line in rows_of[1]]
+        rows_of = [_lines(range((2 * n + t) * half, (2 * n + t + 1) * half)) for t in (0, 1)]
+        rows_of[1] = [line.rsplit(",", 1)[0] + "\n" for line in rows_of[1]]
         for t, lines in enumerate(rows_of):
             path = folder / f"{t}-{n}.csv"
-            path.write_text("\n".join(lines) + "\n")
+            path.write_text("".join(lines))
             own[t].append(str(path))
-        named = [
-            [line.replace(",", f",{s.table_name},public,", 1) for line in lines]
-            for s, lines in zip(BOTH, rows_of, strict=True)
-        ]
-        file = folder / f"CDC_TXN-2026010100000000{n}.csv"
-        file.write_text("".join(f"{a}\n{b}\n" for a, b in zip(*named, strict=True)))
-        files.append(DmsObject(file.name, str(file), file.stat().st_size, ""))
+            rows_of[t] = [line.replace(",", f",{BOTH[t].table_name},public,", 1) for line in lines]
+        files.append(folder / f"CDC_TXN-2026010100000000{n}.csv")
+        files[-1].write_text("".join(a + b for a, b in zip(*rows_of, strict=True)))
     return own, files
 
 
-def _seconds(frames) -> float:
-    """Return how long it takes until frames went into the no-op sink."""
-    began = time.perf_counter()
-    for frame in frames:
-        frame.write.format("noop").mode("overwrite").save()
-    return time.perf_counter() - began
-
-
-def _by_core(spark, spec, endpoint: Endpoint, files: list[DmsObject]):
+def _by_core(spark, spec, files: list[Path]):
     """Return a frame with the number of typed changes of each file: tasks read the files, as in a large batch."""
     import pyarrow as pa
 
-    planned, read = plan_files(SourceTable(spec, endpoint, Mappings(())), files, CHANGE_PHASE)
+    endpoint = Endpoint(null_value="", op_in_load=True, timestamp_column="ts")
+    objects = [DmsObject(f.name, str(f), f.stat().st_size, "") for f in files]
+    planned, read = plan_files(SourceTable(spec, endpoint, Mappings(())), objects, CHANGE_PHASE)
 
     def run(batches):
         for number in (n for batch in batches for n in batch.column(0).to_pylist()):
@@ -113,45 +91,29 @@ def _by_core(spark, spec, endpoint: Endpoint, files: list[DmsObject]):
     return spark.range(0, len(planned), 1, len(planned)).mapInArrow(run, "rows bigint")
 
 
-def _ratio(spark, form: str, folder: Path, rows: int, times: int) -> tuple[float, float]:
-    """Return plain Spark's time over ours and our seconds: medians of runs by turns, the first of each left out."""
-    specs, narrow = (BOTH, TYPED.rsplit(",", 1)[0]) if form == "transactions" else ([SPEC], "")
-    own, files = _shared(folder / form, rows) if narrow else ([], _write(spark, folder, form, rows))
-    whole = form in ("csv_multiline", "gzip", "transactions")
-    endpoint = Endpoint(null_value="", op_in_load=True, timestamp_column="ts")
-
-    def base() -> list:
-        if narrow:
-            return [spark.read.schema(schema).csv(paths) for schema, paths in zip((TYPED, narrow), own, strict=True)]
-        reader, paths = spark.read.schema(TYPED).option("multiLine", whole), [f.path for f in files]
-        return [reader.parquet(*paths) if form == "parquet" else reader.csv(paths)]
-
-    typed = [_by_core(spark, t, endpoint, files) for t in specs]
-    assert sum(row.rows for frame in typed for row in frame.collect()) == rows
-    plain, ours = [], []
-    for _ in range(times + 1):
-        plain.append(_seconds(base()))
-        ours.append(_seconds(typed))
-    return median(p / o for p, o in zip(plain[1:], ours[1:], strict=True)), median(ours[1:])
+def _plain(spark, form: str, own: list[list[str]], files: list[Path]) -> list:
+    """Return plain Spark's frames over the same rows."""
+    if own:
+        return [spark.read.schema(s).csv(p) for s, p in zip((TYPED, TYPED.rsplit(",", 1)[0]), own, strict=True)]
+    reader, paths = spark.read.schema(TYPED).option("multiLine", form in ("csv_multiline", "gzip")), [*map(str, files)]
+    return [reader.parquet(*paths) if form == "parquet" else reader.csv(paths)]
 
 
 def run(quick: bool = False) -> list[dict]:
     """Read the same rows in each form by turns with plain Spark and into typed changes, both to the no-op sink."""
     rows, times = (80_000, 2) if quick else (ROWS, TIMES)
-    os.environ["FRAZIL_MASTER"] = "local[2]"
     found = []
-    with tempfile.TemporaryDirectory(prefix="frazil-parse-") as folder:
-        spark = get_spark(Settings(root=folder, spark_options={"spark.driver.memory": "3g"}))
+    with lake("local[2]") as world:
+        spark = world.session
         for form in ("csv", "csv_multiline", "gzip", "parquet", "transactions"):
-            ratio, seconds = _ratio(spark, form, Path(folder), rows, times)
-            found.append({
-                "name": f"parse_ratio_{form}", "value": round(ratio, 2), "unit": "ratio",
-                "conditions": f"{rows:,} change rows of {len(SPEC.columns)} columns in {FILES} files, local[2], Spark {spark.version}; "
-                f"{rows / seconds:,.0f} rows/s into typed changes; median of {times} pairs of runs",
-            })  # fmt: skip
+            (folder := world.root / form).mkdir()
+            own, files = _shared(folder, rows) if form == "transactions" else ([], _write(spark, folder, form, rows))
+            typed = [_by_core(spark, t, files) for t in (BOTH if own else [SPEC])]
+            assert sum(row.rows for frame in typed for row in frame.collect()) == rows
+            plain, ours = by_turns(times, lambda: to_nothing(*_plain(spark, form, own, files)), lambda: to_nothing(*typed))  # noqa: B023  # fmt: skip
+            told = (
+                f"{rows:,} change rows of {len(SPEC.columns)} columns in {FILES} files, local[2], Spark {spark.version}; "
+                f"{rows / median(ours):,.0f} rows/s into typed changes; median of {times} pairs of runs"
+            )
+            found.append(figure(f"parse_ratio_{form}", median(p / o for p, o in zip(plain, ours, strict=True)), "ratio", told))  # fmt: skip
     return found
-
-
-if __name__ == "__main__":
-    for entry in run("--quick" in sys.argv):
-        print(entry["name"], entry["value"], entry["unit"], f"({entry['conditions']})")

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import random
-import sys
 import tempfile
-import time
 from pathlib import Path
 from statistics import median
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "lib")]
-
-from bench._lake import KafkaWorld  # noqa: E402
-from frazil_demo.kafka import Kafka as Broker  # noqa: E402
-from frazil_old.config.settings import Settings  # noqa: E402
-from frazil_old.config.spark_session import get_spark  # noqa: E402
-from frazil_old.config.spec import parse_spec  # noqa: E402
-from frazil_old.dms.kafka import Kafka  # noqa: E402
-from frazil_old.dms.mappings import Mappings, message_names  # noqa: E402
-from frazil_old.engine.message_batch import changes_of_part  # noqa: E402
-from frazil_old.engine.message_blocks import Part, PartReading, message_blocks  # noqa: E402
-from helpers import spec_of  # noqa: E402
+from bench import quarantine
+from bench._lake import KafkaWorld, by_turns, figure, lake, seconds, to_nothing
+from bench.parse import COLUMNS
+from frazil_demo.kafka import Kafka as Broker
+from frazil_old.config.spec import parse_spec
+from frazil_old.dms.kafka import Kafka
+from frazil_old.dms.mappings import Mappings, message_names
+from frazil_old.engine.message_batch import changes_of_part
+from frazil_old.engine.message_blocks import Part, PartReading, message_blocks
+from helpers import World, spec_of
 
 MESSAGES, TIMES, BACKLOG, LOADED, TABLES = 300_000, 5, 1_000_000, 50_000, 6
-COLUMNS = (
-    "id INT8", "customer INT4", "quantity INT4", "price NUMERIC(12,2)", "weight REAL4", "due DATE", "at DATETIME",
-    "status WSTRING(20)", "note NCLOB", "country WSTRING(2)",
-)  # fmt: skip
 TYPED = (
     "struct<data: struct<id: bigint, customer: int, quantity: int, price: decimal(12,2), weight: float, due: date, at: timestamp, "
     "status: string, note: string, country: string>, `before-image`: struct<id: bigint>, metadata: struct<timestamp: timestamp, "
@@ -51,16 +42,16 @@ def _message(i: int, key: int, operation: str, table: str, r: random.Random) -> 
 
 
 class _Sender:
-    def __init__(self, brokers: str, topic: str, partitions: int):
+    def __init__(self, brokers: str, topic: str):
         from confluent_kafka import Producer
 
-        self.topic, self.partitions = topic, partitions
+        self.topic = topic
         self.producer = Producer({"bootstrap.servers": brokers, "linger.ms": 50, "queue.buffering.max.messages": 2_000_000, "log_level": 0})  # fmt: skip
 
     def send(self, text: str, partition: int) -> None:
         while True:
             try:
-                self.producer.produce(self.topic, text.encode(), partition=partition % self.partitions)
+                self.producer.produce(self.topic, text.encode(), partition=partition % 2)
                 return
             except BufferError:
                 self.producer.poll(0.2)
@@ -69,48 +60,45 @@ class _Sender:
         assert self.producer.flush(120) == 0
 
 
-def _seconds(frame) -> float:
-    began = time.perf_counter()
-    frame.write.format("noop").mode("overwrite").save()
-    return time.perf_counter() - began
-
-
 def _parse_ratio(spark, broker: Broker, quick: bool) -> dict:
     from pyspark.sql import functions as F
 
     count, times = (30_000, 2) if quick else (MESSAGES, TIMES)
     spec, r = parse_spec(spec_of("public.orders", *COLUMNS)), random.Random(1)
     broker.create_topic("parse", 2)
-    sender = _Sender(broker.brokers, "parse", 2)
+    sender = _Sender(broker.brokers, "parse")
     for i in range(count):
         sender.send(_message(i, i, r.choice(("insert", "update", "update", "delete")), "orders", r), i)
     sender.done()
     source = Kafka.from_address(f"kafka://{broker.brokers}/parse")
-    reading = PartReading(
-        spec, message_names(spec, Mappings(())), Part(("public", "orders"), {}), {"parse/0": 0, "parse/1": 1}, 2, 8
-    )
-    plain, ours = [], []
-    for _ in range(times + 1):
+    names, part = message_names(spec, Mappings(())), Part(("public", "orders"), {})
+    reading = PartReading(spec, names, part, {"parse/0": 0, "parse/1": 1}, 2, 8)
+
+    def plain() -> None:
         taken = source.take(spark, source.earliest()).messages
         values = taken.in_tasks(lambda batches: batches, "object string, offset bigint, arrived bigint, value binary")
-        plain.append(_seconds(values.select("object", "offset", F.from_json(F.col("value").cast("string"), TYPED).alias("m")).select("object", "offset", "m.*")))  # fmt: skip
-        blocks = message_blocks([taken], "before-image")
-        ours.append(_seconds(changes_of_part(blocks, reading, [0, 1])))
-    ratio = median(p / o for p, o in zip(plain[1:], ours[1:], strict=True))
-    return {
-        "name": "parse_ratio_kafka", "value": round(ratio, 2), "unit": "ratio",
-        "conditions": f"{count:,} messages of {len(spec.columns)} columns in 2 partitions, both read by confluent-kafka in tasks, local[2], Spark {spark.version}; plain from_json "
-        f"{count / median(plain[1:]):,.0f}/s, typed changes {count / median(ours[1:]):,.0f}/s; median of {times} pairs of runs",
-    }  # fmt: skip
+        message = F.from_json(F.col("value").cast("string"), TYPED).alias("m")
+        to_nothing(values.select("object", "offset", message).select("object", "offset", "m.*"))
+
+    def ours() -> None:
+        blocks = message_blocks([source.take(spark, source.earliest()).messages], "before-image")
+        to_nothing(changes_of_part(blocks, reading, [0, 1]))
+
+    theirs, own = by_turns(times, plain, ours)
+    told = (
+        f"{count:,} messages of {len(spec.columns)} columns in 2 partitions, both read by confluent-kafka in tasks, local[2], Spark {spark.version}; plain from_json "
+        f"{count / median(theirs):,.0f}/s, typed changes {count / median(own):,.0f}/s; median of {times} pairs of runs"
+    )
+    return figure("parse_ratio_kafka", median(p / o for p, o in zip(theirs, own, strict=True)), "ratio", told)
 
 
-def _changes_per_s(spark, broker: Broker, folder: Path, options: dict, quick: bool) -> dict:
+def _changes_per_s(beside: World, broker: Broker, quick: bool) -> dict:
     count, loaded = (60_000, 2_000) if quick else (BACKLOG, LOADED)
-    w, r = KafkaWorld(broker, folder / "w", "stream_bench", options, partitions=2), random.Random(2)
+    w, r, done = KafkaWorld(broker, beside), random.Random(2), {}
     names = [f"t{n}" for n in range(TABLES)]
     for name in names:
         w.table(name, *COLUMNS)
-    sender = _Sender(broker.brokers, w.topic, 2)
+    sender = _Sender(broker.brokers, "bench")
     for i in range(loaded * TABLES):
         sender.send(_message(i, i // TABLES, "load", names[i % TABLES], r), i % TABLES)
     sender.done()
@@ -122,31 +110,18 @@ def _changes_per_s(spark, broker: Broker, folder: Path, options: dict, quick: bo
         new[t] += kind == "insert"
         sender.send(_message(i, key, kind, names[t], r), t)
     sender.done()
-    began = time.perf_counter()
-    results = w.merge(max_batch_messages=1_000_000, lane="auto")
-    seconds = time.perf_counter() - began
-    assert {x.status for x in results.values()} == {"merged"}, [x.note for x in results.values()]
-    assert sum(x.counts["changes"] for x in results.values()) == count
-    return {
-        "name": "stream_changes_per_s", "value": round(count / seconds), "unit": "changes/s",
-        "conditions": f"{count:,} messages for {TABLES} tables of {len(COLUMNS)} columns in 2 partitions into Iceberg, {loaded:,} rows loaded each, "
-        f"{max(x.counts['batches'] for x in results.values())} batches per table, local[2], Spark {spark.version}, broker on the same machine",
-    }  # fmt: skip
+    took = seconds(lambda: done.update(w.merge(max_batch_messages=1_000_000, lane="auto")))
+    assert {x.status for x in done.values()} == {"merged"}, [x.note for x in done.values()]
+    assert sum(x.counts["changes"] for x in done.values()) == count
+    told = (
+        f"{count:,} messages for {TABLES} tables of {len(COLUMNS)} columns in 2 partitions into Iceberg, {loaded:,} rows loaded each, "
+        f"{max(x.counts['batches'] for x in done.values())} batches per table, local[2], Spark {w.spark.version}, broker on the same machine"
+    )
+    return figure("stream_changes_per_s", count / took, "changes/s", told, 0)
 
 
 def run(quick: bool = False) -> list[dict]:
     """Measure on an embedded broker, the messages sent before the clock starts; and what setting rows aside costs."""
-    import quarantine
-
-    os.environ["FRAZIL_MASTER"] = "local[2]"
-    with tempfile.TemporaryDirectory(prefix="frazil-streams-") as name, Broker(Path(name) / "kafka") as broker:
-        options = {"type": "jdbc", "uri": f"jdbc:sqlite:{name}/catalog.db", "warehouse": f"{name}/warehouse"}
-        given = {"spark.driver.memory": "3g", "spark.sql.shuffle.partitions": "2"}
-        spark = get_spark(Settings(root=name, spark_options=given, catalog_options=options))
-        figures = [_parse_ratio(spark, broker, quick), _changes_per_s(spark, broker, Path(name), options, quick)]
-        return figures + quarantine.run(quick)
-
-
-if __name__ == "__main__":
-    for entry in run("--quick" in sys.argv):
-        print(entry["name"], entry["value"], entry["unit"], f"({entry['conditions']})")
+    with tempfile.TemporaryDirectory() as name, Broker(Path(name) / "kafka") as broker, lake("local[2]") as world:
+        figures = [_parse_ratio(world.session, broker, quick), _changes_per_s(world, broker, quick)]
+    return figures + quarantine.run(quick)

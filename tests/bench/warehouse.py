@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from statistics import median
+from unittest.mock import patch
 
 import yaml
 
-from bench._lake import Changes, fill, lake
+from bench._lake import Changes, figure, fill, lake, merge
 from fake_driver import SERVERS, SNOW, FakeServer
-from frazil_old.flows.cdc import run as merge
 
 REFRESH_S, BATCH, WARM_UP = 2.0, 50, 20
 
@@ -18,46 +18,34 @@ def _gaps(world, changes: Changes, commits: int, env: str) -> list[float]:
     """Apply change files one by one in one run; return the seconds between its commits."""
     for _ in range(commits):
         changes.write(world, "t", BATCH)
-    (done,) = merge(world.book(lane="rowdelta", env=env, max_batch_files=1))
+    done, _ = merge(world.book(lane="rowdelta", env=env, max_batch_files=1))
     assert done.counts["batches"] == commits, done.note
     # The last commits of the history, newest first; those of other kinds are none of a run like this.
     times = [s.timestampMillis() / 1000 for s in world.history("t")[:commits]]
     return [newer - older for newer, older in zip(times, times[1:], strict=False)]
 
 
-def _declare(world) -> None:
-    """Write the environments `with` and `without` a warehouse."""
-    params = world.root / "params"
-    params.mkdir()
-    snow = {**SNOW, "credential": "glue_reader", "refresh_wait_s": 0}
-    (params / "with.yml").write_text(yaml.safe_dump({"warehouses": {"snow": snow}}))
-    (params / "without.yml").write_text("{}")
-    os.environ["FRAZIL_PARAMS"] = str(params)
-    SERVERS["fake"] = FakeServer(answers=[("REFRESH$", REFRESH_S)])
-
-
 def run(quick: bool = False) -> list[dict]:
-    """Take turns: runs with a warehouse and runs without one; compare the medians of the time between commits.
-
-    The long form makes 1,000 commits of each kind.
-    """
+    """Take turns: runs with a warehouse and runs without one, 1,000 commits each; compare the medians of the time between commits."""
     rows, commits, turns = (20_000, 20, 2) if quick else (200_000, 100, 10)
     gaps: dict[str, list[float]] = {"without": [], "with": []}
-    with lake() as world:
+    snow = {**SNOW, "credential": "glue_reader", "refresh_wait_s": 0}
+    server = SERVERS["fake"] = FakeServer(answers=[("REFRESH$", REFRESH_S)])
+    with lake() as world, patch.dict(os.environ, FRAZIL_PARAMS=str(world.root)):
+        for env, declared in (("with", {"warehouses": {"snow": snow}}), ("without", {})):
+            (world.root / f"{env}.yml").write_text(yaml.safe_dump(declared))
         fill(world, "t", rows, 4)
-        _declare(world)
         changes = Changes(rows)
         _gaps(world, changes, WARM_UP, "without")
         for _ in range(turns):
             for env, found in gaps.items():
                 found += _gaps(world, changes, commits, env)
-    server = SERVERS.pop("fake")
     refreshes = sum(s.endswith("REFRESH") for s in server.sent)
     assert refreshes and server.most_in_flight == 1
-    without, beside = median(gaps["without"]), median(gaps["with"])
+    without, beside = (median(found) for found in gaps.values())
     told = (
         f"{BATCH} changes a commit into {rows:,} rows; a driver that answers a refresh after {REFRESH_S:g} s; "
         f"{without:.3f} s without, {beside:.3f} s with it; medians of {len(gaps['with'])}; {refreshes} refreshes, one at a time, "
-        f"for {commits * turns:,} commits, {1 / (sum(gaps['with']) / len(gaps['with'])):.1f} a second"
+        f"for {commits * turns:,} commits, {len(gaps['with']) / sum(gaps['with']):.1f} a second"
     )
-    return [{"name": "commit_with_refresh_ratio", "value": round(beside / without, 3), "unit": "×", "conditions": told}]
+    return [figure("commit_with_refresh_ratio", beside / without, "×", told, 3)]
