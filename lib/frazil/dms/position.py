@@ -1,0 +1,61 @@
+"""The position: how far a table's load and changes are applied. It stands in the summary of the snapshot that a table's tag names."""
+
+from __future__ import annotations
+
+import msgspec
+
+from frazil.errors import FrazilError
+
+VERSION = 1
+"""Raised when a position means something that earlier versions of Frazil would misread."""
+
+
+class PositionError(FrazilError, code="position"):
+    """A position cannot be read: it is damaged, or of a newer version of Frazil. Use that version, or restart the table."""
+
+
+class SideFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of waiting rows in the state folder: its path there, its rows, and the CRC-32 of its bytes."""
+
+    path: str
+    rows: int
+    checksum: int
+
+
+class Position(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """How far a table is applied; two positions are equal if they say the same.
+
+    `batch` counts the batches, without a gap. `load` is the digest of the load's files, "none" without any. `last` is the
+    newest change file, or landed pass, that is applied, and `rows` how many of its rows are, if not all.
+    """
+
+    version: int = VERSION
+    batch: int = 0
+    load: str = ""
+    last: str = ""
+    rows: int | None = None
+    schema: int | None = None
+    """The id of the schema that the table had when this position was committed."""
+    landing: str = ""
+    """The id of the landing that `last` is a pass of."""
+    quarantine: SideFile | None = None
+    stopped: str = ""
+    """Why the table takes no batch until a person decides."""
+
+    @property
+    def text(self) -> str:
+        """The position as a snapshot's summary has it."""
+        return msgspec.json.encode(self).decode()
+
+
+def read_position(text: str, table: str) -> Position:
+    """Return the position in a text. Raises PositionError if it is none, or a newer version's."""
+    try:
+        version = msgspec.json.decode(text, type=dict).get("version")
+        if isinstance(version, int) and version > VERSION:
+            problem = f"{table}: its position is of version {version}, and this Frazil reads up to {VERSION}"
+            raise PositionError(problem, "use the newer version of Frazil that wrote it")
+        return msgspec.json.decode(text, type=Position)
+    except msgspec.DecodeError as error:
+        cure = "restart the table, or set the tag to an older snapshot that has a position"
+        raise PositionError(f"{table}: its position is damaged ({error})", cure) from None
