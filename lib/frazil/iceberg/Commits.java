@@ -1,0 +1,184 @@
+package frazil;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import org.apache.iceberg.*;
+import org.apache.iceberg.exceptions.CommitFailedException;
+import org.apache.iceberg.exceptions.ValidationException;
+import org.apache.iceberg.expressions.Expressions;
+import org.apache.iceberg.relocated.com.google.common.util.concurrent.MoreExecutors;
+import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.JsonNode;
+import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.ObjectMapper;
+import org.apache.iceberg.spark.Spark3Util;
+import org.apache.iceberg.types.Type;
+import org.apache.iceberg.types.Types;
+import org.apache.spark.sql.SparkSession;
+
+/**
+ * Iceberg's commits for Python. Metadata and changes go over as JSON text: one call through py4j costs 0.1 ms or more.
+ * Spark's own compiler, Janino, compiles this file at the start of a session. It has no lambdas, and ignores type arguments.
+ */
+public class Commits {
+    private static final ObjectMapper JSON = new ObjectMapper();
+    private static final String TAG = "frazil";
+
+    /** Return a handle of a table. It stays open. */
+    public Table load(SparkSession spark, String name) throws Exception {
+        return Spark3Util.loadIcebergTable(spark, name);
+    }
+
+    /** Return location and JSON of a table's newest metadata, with a line break between; "" if it is still at `known`. */
+    public String refresh(Table table, String known) {
+        TableMetadata now = operations(table).refresh();
+        return known.equals(now.metadataFileLocation()) ? "" : text(now);
+    }
+
+    /** Return the JSON of the schema that a table at `base` would have after some steps. Nothing is committed. */
+    public String schema(Table table, String base, String steps) throws Exception {
+        requireAt(base, operations(table).current());
+        return SchemaParser.toJson((Schema) evolved(table.updateSchema(), JSON.readTree(steps)).apply());
+    }
+
+    /**
+     * Make one swap on exactly the metadata file `base`: columns, files, summary and properties of a change. The tag moves
+     * with a position. If anything was committed since, nothing happens, and CommitFailedException says so. Return what
+     * `refresh` does.
+     */
+    public String swap(Table table, String base, String json) throws Exception {
+        TableOperations operations = operations(table);
+        TableMetadata metadata = operations.current();
+        requireAt(base, metadata);
+        JsonNode change = JSON.readTree(json);
+        BaseTransaction transaction = (BaseTransaction) Transactions.newTransaction(table.name(), operations);
+        if (change.get("columns").size() > 0) {
+            evolved(transaction.updateSchema(), change.get("columns")).commit();
+        }
+        SnapshotUpdate update = update(transaction, transaction.table(), change);
+        Map summary = (Map) JSON.convertValue(change.get("summary"), Map.class);
+        for (Object name : summary.keySet()) update.set((String) name, (String) summary.get(name));
+        if (table.location().startsWith("/") || table.location().startsWith("file:")) {
+            update.scanManifestsWith(MoreExecutors.newDirectExecutorService()); // Iceberg looks at its own pool each 10 ms
+        }
+        update.commit(); // within the transaction: writes manifests
+        TableMetadata next = transaction.currentMetadata();
+        Snapshot snapshot = next.currentSnapshot();
+        requireRows(change, snapshot);
+        TableMetadata.Builder builder = TableMetadata.buildFrom(next);
+        builder.setProperties((Map) JSON.convertValue(change.get("properties"), Map.class));
+        if (summary.containsKey("frazil.position")) {
+            builder.setRef(TAG, SnapshotRef.tagBuilder(snapshot.snapshotId()).maxRefAgeMs(Long.MAX_VALUE).build());
+        }
+        requireAt(base, operations.current());
+        operations.commit(metadata, builder.build());
+        return text(operations.current()); // a REST catalog's answer has it
+    }
+
+    /**
+     * Expire old snapshots with the files that only they need; return the ids that are gone. What a tag names stays.
+     * One of them is named: then Iceberg compares reachable files. Else it deletes each file that an expired snapshot
+     * removed, even a Puffin file of which other vectors are live (apache/iceberg#17456).
+     */
+    public String expire(Table table, long olderThanMs, int least) throws Exception {
+        operations(table).refresh();
+        ExpireSnapshots expiry = table.expireSnapshots().expireOlderThan(olderThanMs).retainLast(least);
+        List gone = (List) expiry.apply();
+        List ids = new ArrayList();
+        for (Object snapshot : gone) ids.add(Long.valueOf(((Snapshot) snapshot).snapshotId()));
+        if (!gone.isEmpty()) expiry.expireSnapshotId(((Snapshot) gone.get(0)).snapshotId()).commit();
+        return JSON.writeValueAsString(ids);
+    }
+
+    private SnapshotUpdate update(Transaction transaction, Table table, JsonNode change) throws Exception {
+        List add = files(table, change.get("add")), remove = files(table, change.get("remove"));
+        List addDeletes = files(table, change.get("add_deletes")), removeDeletes = files(table, change.get("remove_deletes"));
+        String kind = change.get("kind").asText();
+        Snapshot head = table.currentSnapshot();
+        if (kind.equals("append")) {
+            AppendFiles append = transaction.newAppend();
+            for (Object file : add) append.appendFile((DataFile) file);
+            return append;
+        }
+        if (kind.equals("replace")) {
+            OverwriteFiles replace = transaction.newOverwrite().overwriteByRowFilter(Expressions.alwaysTrue());
+            for (Object file : add) replace.addFile((DataFile) file);
+            return replace;
+        }
+        if (kind.equals("rewrite")) {
+            if (!addDeletes.isEmpty() && removeDeletes.isEmpty()) { // which a rewrite refuses: they come just before it
+                RowDelta before = transaction.newRowDelta();
+                for (Object file : addDeletes) before.addDeletes((DeleteFile) file);
+                before.commit();
+                addDeletes = new ArrayList();
+            }
+            RewriteFiles rewrite = transaction.newRewrite().dataSequenceNumber(change.get("sequence").asLong());
+            rewrite.validateFromSnapshot(head.snapshotId());
+            for (Object file : add) rewrite.addFile((DataFile) file);
+            for (Object file : remove) rewrite.deleteFile((DataFile) file);
+            for (Object file : addDeletes) rewrite.addFile((DeleteFile) file);
+            for (Object file : removeDeletes) rewrite.deleteFile((DeleteFile) file);
+            return rewrite;
+        }
+        RowDelta delta = transaction.newRowDelta().validateDeletedFiles();
+        if (head != null) delta.validateFromSnapshot(head.snapshotId()); // else it searches the whole history for other vectors
+        for (Object file : add) delta.addRows((DataFile) file);
+        for (Object file : addDeletes) delta.addDeletes((DeleteFile) file);
+        for (Object file : removeDeletes) delta.removeDeletes((DeleteFile) file);
+        return delta;
+    }
+
+    private List files(Table table, JsonNode entries) {
+        List found = new ArrayList();
+        for (Object entry : entries) {
+            Integer spec = Integer.valueOf(((JsonNode) entry).get("spec-id").asInt());
+            found.add(ContentFileParser.fromJson((JsonNode) entry, (PartitionSpec) table.specs().get(spec)));
+        }
+        return found;
+    }
+
+    /** A step is `add`, `rename`, `widen`, `optional`, `comment` or `drop`, of the column `name`. */
+    private static UpdateSchema evolved(UpdateSchema update, JsonNode steps) {
+        for (Object each : steps) {
+            JsonNode step = (JsonNode) each;
+            String does = step.get("step").asText(), name = step.get("name").asText();
+            String more = step.has("to") ? step.get("to").asText() : null;
+            if (does.equals("add")) update.addColumn(null, name, Types.fromPrimitiveString(more), comment(step));
+            else if (does.equals("rename")) update.renameColumn(name, more);
+            else if (does.equals("widen")) update.updateColumn(name, Types.fromPrimitiveString(more));
+            else if (does.equals("optional")) update.makeColumnOptional(name);
+            else if (does.equals("comment")) update.updateColumnDoc(name, more);
+            else if (does.equals("drop")) update.deleteColumn(name);
+            else throw new IllegalArgumentException("no step of a schema: " + does);
+        }
+        return update;
+    }
+
+    private static String comment(JsonNode step) {
+        return step.has("comment") ? step.get("comment").asText() : null;
+    }
+
+    /** Require that a snapshot has as many live rows as the change says: a second look at what was found and written. */
+    private static void requireRows(JsonNode change, Snapshot snapshot) {
+        if (!change.has("rows")) return;
+        Map summary = snapshot.summary();
+        long records = Long.parseLong((String) summary.get("total-records"));
+        long deleted = Long.parseLong((String) summary.get("total-position-deletes"));
+        if (records - deleted != change.get("rows").asLong()) {
+            throw new ValidationException("%s rows would be live, not %s", new Object[] {records - deleted, change.get("rows")});
+        }
+    }
+
+    private static String text(TableMetadata metadata) {
+        return metadata.metadataFileLocation() + "\n" + TableMetadataParser.toJson(metadata);
+    }
+
+    private static TableOperations operations(Table table) {
+        return ((HasTableOperations) table).operations();
+    }
+
+    private static void requireAt(String base, TableMetadata metadata) {
+        if (!base.equals(metadata.metadataFileLocation())) {
+            throw new CommitFailedException("the table is no longer at %s", new Object[] {base});
+        }
+    }
+}
