@@ -1,0 +1,189 @@
+"""The live data files of a snapshot, each with its deletes: read from manifests, which never change and are read once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from pyiceberg.avro.file import AvroFile
+from pyiceberg.conversions import to_json
+from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, MANIFEST_LIST_FILE_SCHEMAS
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, PrimitiveType, StructType
+
+from frazil.errors import FrazilError
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.typedef import Record
+
+DELETE_PATH = 2147483546
+"""The field id of the column of a position delete file that names data files."""
+DELETED, EQUALITY_DELETES = 2, 2
+"""The status of an entry, and the content of a file."""
+
+
+def _fields(schema: Schema | StructType, *ids: int) -> list[NestedField]:
+    by_id = {field.field_id: field for field in schema.fields}
+    return [by_id[i] for i in ids]
+
+
+MANIFEST = Schema(*_fields(MANIFEST_LIST_FILE_SCHEMAS[3], 500, 502, 517, 515, 504, 505, 520, 507))
+"""Path, spec id, content, sequence, added files, existing files, first row id. The lists after these PyIceberg cannot skip."""
+FILE = StructType(
+    *_fields(DATA_FILE_TYPE[3], 100, 104, 103, 102, 134, 142, 143, 144, 145, 125, 128, 108, 109, 110, 137, 132, 135)
+)
+"""Path, size, rows, partition, content, first row id, data file, offset, length, lower bounds, upper bounds, and what cannot be skipped."""
+ENTRY = Schema(*_fields(MANIFEST_ENTRY_SCHEMAS[3], 0, 3), NestedField(2, "data_file", FILE, required=True))
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Deleted rows of one data file (`of`): a blob of a Puffin file. On v2 a Parquet file, maybe of all files of a partition."""
+
+    path: str
+    size: int
+    rows: int
+    spec_id: int
+    partition: Record
+    sequence: int
+    of: str
+    offset: int | None
+    length: int | None
+
+
+@dataclass(frozen=True)
+class LiveFile:
+    """A live data file. `sequence` and `first_row_id` are what its rows inherit."""
+
+    path: str
+    size: int
+    rows: int
+    spec_id: int
+    partition: Record
+    sequence: int
+    first_row_id: int | None
+    deletes: tuple[Delete, ...] = ()
+    bounds: tuple[tuple[bytes | None, bytes | None], ...] = field(default=(), compare=False)
+    """The least and the greatest value of each column of the key, as Iceberg has them in bytes."""
+    statistics: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What a new file has for its commit, as Iceberg's JSON has it."""
+
+    @property
+    def own_deletes(self) -> list[Delete]:
+        """The deletes of this file alone, which new ones replace."""
+        return [d for d in self.deletes if d.of]
+
+
+class EqualityDeletesError(FrazilError, code="equality-deletes"):
+    """Another writer put equality deletes into a table, which few engines read. Rewrite its data files with Spark's procedure."""
+
+
+class Manifests:
+    """Reads manifests by `io`, and keeps what the last snapshot had; `key_ids` are the field ids of the key."""
+
+    def __init__(self) -> None:
+        self.io: FileIO
+        self.key_ids: Sequence[int] = ()
+        self._read: dict[str, list[LiveFile | Delete]] = {}
+
+    @property
+    def count(self) -> int:
+        """The number of manifests of the last snapshot."""
+        return len(self._read)
+
+    def live_files(self, manifest_list: str | None) -> dict[str, LiveFile]:
+        """Return the live data files of a snapshot by path."""
+        manifests = [*self._records(manifest_list, MANIFEST)] if manifest_list else []
+        missing = [m for m in manifests if m[0] not in self._read]
+        with ThreadPoolExecutor(16) as pool:  # on S3 each takes 20 ms or more
+            self._read |= zip([m[0] for m in missing], pool.map(self._entries, missing), strict=True)
+        self._read = {m[0]: self._read[m[0]] for m in manifests}
+        entries = [entry for m in manifests for entry in self._read[m[0]]]
+        files = {e.path: e for e in entries if isinstance(e, LiveFile)}
+        deletes: dict[str, list[Delete]] = {}
+        for delete in (e for e in entries if isinstance(e, Delete)):
+            for path in [delete.of] if delete.of else _in_partition(delete, files):
+                deletes.setdefault(path, []).append(delete)
+        return files | {path: replace(files[path], deletes=in_order(d)) for path, d in deletes.items() if path in files}
+
+    def _records(self, path: str, schema: Schema) -> Iterator[list[Any]]:
+        records: AvroFile[Record]
+        with AvroFile(self.io.new_input(path), schema) as records:
+            yield from map(_values, records)
+
+    def _entries(self, manifest: list[Any]) -> list[LiveFile | Delete]:
+        """Read the live entries of a manifest; a row id that a file does not have follows from the entries before."""
+        path, spec_id, _, sequence, added, existing, next_row_id, *_ = manifest
+        found: list[LiveFile | Delete] = []
+        for status, own_sequence, file in self._records(path, ENTRY) if added or existing else ():
+            if status == DELETED:
+                continue
+            location, size, rows, partition, content, first_row_id, *more = _values(file)
+            place = (location, size, rows, spec_id, partition, sequence if own_sequence is None else own_sequence)
+            if content:
+                found.append(_delete(place, content, more[:5]))
+                continue
+            if first_row_id is None and next_row_id is not None:
+                first_row_id, next_row_id = next_row_id, next_row_id + rows
+            low, high = more[3] or {}, more[4] or {}
+            bounds = tuple((low.get(i), high.get(i)) for i in self.key_ids)
+            found.append(LiveFile(*place, first_row_id, bounds=bounds))
+        return found
+
+
+def in_order(deletes: Iterable[Delete]) -> tuple[Delete, ...]:
+    """Return deletes of a data file in a fixed order."""
+    return tuple(sorted(deletes, key=lambda delete: (delete.sequence, delete.path)))
+
+
+def _values(record: Record) -> list[Any]:
+    return [record[i] for i in range(len(record))]
+
+
+def _delete(place: tuple[str, int, int, int, Record, int], content: int, more: list[Any]) -> Delete:
+    of, offset, length, low, high = more
+    if content == EQUALITY_DELETES:
+        cure = "CALL system.rewrite_data_files on the table applies them"
+        raise EqualityDeletesError(f"{place[0]} has equality deletes", cure)
+    if not of:  # on v2 the bounds show whether it is of one data file
+        low, high = (low or {}).get(DELETE_PATH), (high or {}).get(DELETE_PATH)
+        of = low.decode() if low and low == high else ""
+    return Delete(*place, of, offset, length)
+
+
+def _in_partition(delete: Delete, files: dict[str, LiveFile]) -> list[str]:
+    place = delete.spec_id, delete.partition
+    return [f.path for f in files.values() if (f.spec_id, f.partition) == place and f.sequence <= delete.sequence]
+
+
+def partition_types(metadata: TableMetadata) -> dict[int, StructType]:
+    """Return the types of partition values by spec id."""
+    return {spec.spec_id: spec.partition_type(metadata.schema()) for spec in metadata.partition_specs}
+
+
+def data_file_json(types: dict[int, StructType], file: LiveFile) -> dict[str, Any]:
+    """Return a data file as Iceberg's JSON has it; one that is to be removed needs no statistics."""
+    return _json(types, file) | {"content": "DATA", "file-format": "PARQUET"} | file.statistics
+
+
+def delete_json(types: dict[int, StructType], delete: Delete) -> dict[str, Any]:
+    """Return deletes as Iceberg's JSON has them."""
+    entry = _json(types, delete) | {"content": "POSITION_DELETES", "file-format": "PARQUET"}
+    entry |= {"referenced-data-file": delete.of} if delete.of else {}
+    puffin = {"file-format": "PUFFIN", "content-offset": delete.offset, "content-size-in-bytes": delete.length}
+    return entry if delete.offset is None else entry | puffin
+
+
+def _json(types: dict[int, StructType], file: LiveFile | Delete) -> dict[str, Any]:
+    partition = {
+        str(kind.field_id): None if value is None else to_json(cast(PrimitiveType, kind.field_type), value)
+        for kind, value in zip(types[file.spec_id].fields, _values(file.partition), strict=True)
+    }
+    return {
+        "spec-id": file.spec_id, "partition": partition, "file-path": file.path,
+        "file-size-in-bytes": file.size, "record-count": file.rows,
+    }  # fmt: skip

@@ -1,0 +1,65 @@
+"""Whether a table is as Frazil left it, or as others may leave it: no batch is written before that is certain."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from frazil.errors import FrazilError
+from frazil.iceberg.snapshots import POSITION, TAG, Snapshot
+
+if TYPE_CHECKING:
+    from frazil.iceberg.table import LakeTable
+
+MOST_AHEAD_S = 60
+
+
+class RolledBackError(FrazilError, code="rolled-back", decision=True):
+    """Somebody rolled a table back behind its position. Set the tag to the snapshot that the message names: changes since are applied again."""
+
+
+class HistoryGoneError(FrazilError, code="history-gone", decision=True):
+    """Others expired what links a table's position to its rows, so nobody knows whether it was rolled back. Adopt the last position if it was not."""
+
+
+class NoPositionError(FrazilError, code="no-position", decision=True):
+    """A table has rows, and nothing says how far they reach. Adopt it at a place, or restart it."""
+
+
+class ClockError(FrazilError, code="clock-wrong"):
+    """A table was changed in the future, by the clock of this machine. Set the clock, or wait."""
+
+
+def require_sound(table: LakeTable) -> list[Snapshot]:
+    """Return the snapshots of others since the last own one, newest first.
+
+    Raises RolledBackError, HistoryGoneError, NoPositionError or ClockError, each with a cure that loses nothing.
+    """
+    if table.head and table.head.committed_ms / 1000 > time.time() + MOST_AHEAD_S:
+        raise ClockError(f"{table.name} was changed in the future", "set this machine's clock, or wait")
+    own = table.own
+    found: list[Snapshot] = []
+    if own is None:
+        if table.head and table.ever_had_rows:
+            cure = "call adopt(place) on the table, with the newest file that it holds; or restart it"
+            raise NoPositionError(f"{table.name} has rows and no position", cure)
+        return []
+    for snapshot in table.ancestors():
+        if snapshot.id == own.id:
+            return found
+        found.append(snapshot)
+        if snapshot.sequence <= own.sequence or snapshot.parent is None:
+            raise rolled_back(table, found)
+    raise HistoryGoneError(
+        f"{table.name}: others expired the snapshots between its position and now",
+        'if nobody rolled it back, call adopt("last") on the table; else restart it',
+    )
+
+
+def rolled_back(table: LakeTable, found: list[Snapshot]) -> RolledBackError:
+    """Return the error of a table that was rolled back; `found` are the snapshots from main on."""
+    of_past = next((s for s in table.ancestors() if POSITION in s.summary), None)
+    cure = "restart the table: no snapshot that is left has a position"
+    if of_past:
+        cure = f"ALTER TABLE {table.spark_name} CREATE OR REPLACE TAG {TAG} AS OF VERSION {of_past.id}"
+    return RolledBackError(f"{table.name} was rolled back to the snapshot {found[0].id}", cure)

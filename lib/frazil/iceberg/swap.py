@@ -1,0 +1,160 @@
+"""One swap a commit: what it changes, and the loop that makes it once."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from frazil.dms.position import Position
+from frazil.errors import FrazilError
+from frazil.iceberg.java import causes
+from frazil.iceberg.live_files import Delete, LiveFile, data_file_json, delete_json, in_order, partition_types
+from frazil.iceberg.snapshots import POSITION, TOKEN, Snapshot
+from frazil.iceberg.soundness import require_sound
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+    from frazil.iceberg.table import LakeTable
+
+ATTEMPTS = 10
+OLDEST_S = 12 * 3600
+"""Older files are not committed: others may have removed them as orphans, which they do after days."""
+FAILED = {"CommitFailedException", "ValidationException", "AlreadyExistsException"}
+"""Nothing was committed."""
+NO_ANSWER = {
+    "CommitStateUnknownException", "ServiceFailureException", "ServiceUnavailableException", "RESTException", "ConnectException",
+    "SocketException", "SocketTimeoutException", "NoHttpResponseException", "ConnectionClosedException", "ConnectTimeoutException",
+    "UncheckedSQLException", "SQLException", "SdkClientException", "AwsServiceException", "GlueException",
+}  # fmt: skip
+"""Something may have been committed, or may still be."""
+
+
+class PositionMovedError(FrazilError, code="position-moved"):
+    """Another run of Frazil committed to the table meanwhile. Nothing is to be done: it did this run's work."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What one swap does: columns, files, the snapshot's summary, table properties.
+
+    `kind`: append, replace (all rows), row delta, or rewrite (of files whose rows have the data sequence number `sequence`).
+    `columns` has steps as `Commits.java` takes them. `rows` is how many rows are live afterwards (None: not known).
+    """
+
+    kind: str
+    add: list[LiveFile] = field(default_factory=list)
+    add_deletes: list[Delete] = field(default_factory=list)
+    remove: list[LiveFile] = field(default_factory=list)
+    remove_deletes: list[Delete] = field(default_factory=list)
+    columns: list[dict[str, str]] = field(default_factory=list)
+    summary: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict)
+    sequence: int = 0
+    rows: int | None = None
+
+    def to_json(self, metadata: TableMetadata) -> str:
+        """Return the change as `Commits.java` takes it."""
+        told: dict[str, Any] = {
+            name: getattr(self, name) for name in ("kind", "columns", "summary", "properties", "sequence")
+        }
+        types = partition_types(metadata)
+        told |= {name: [data_file_json(types, f) for f in getattr(self, name)] for name in ("add", "remove")}
+        told |= {n: [delete_json(types, d) for d in getattr(self, n)] for n in ("add_deletes", "remove_deletes")}
+        return json.dumps(told if self.rows is None else told | {"rows": self.rows})
+
+    def applied(self, before: dict[str, LiveFile], snapshot: Snapshot) -> dict[str, LiveFile] | None:
+        """Return the live files of the snapshot that this change made; None if only the manifests show them."""
+        next_row_id = snapshot.first_row_id
+        if next_row_id is not None and snapshot.added_rows != sum(f.rows for f in self.add):
+            return None  # Iceberg has merged manifests, and numbers all their rows
+        if not all(delete.of for delete in self.add_deletes):
+            return None  # deletes of a whole partition
+        gone = {f.path for f in self.remove}
+        live = {} if self.kind == "replace" else {path: file for path, file in before.items() if path not in gone}
+        for file in self.add:
+            sequence = self.sequence or snapshot.sequence
+            live[file.path] = replace(file, sequence=sequence, first_row_id=next_row_id, statistics={})
+            next_row_id = None if next_row_id is None else next_row_id + file.rows
+        for delete in self.add_deletes:
+            others = [d for d in live[delete.of].deletes if not d.of]
+            made = replace(delete, sequence=snapshot.sequence)
+            live[delete.of] = replace(live[delete.of], deletes=in_order([*others, made]))
+        return live
+
+
+@dataclass(frozen=True)
+class Written:
+    """A change whose files are written, which nobody sees yet. By its token the commit is found, however it ended."""
+
+    change: Change
+    head: int | None
+    schema: int
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    at_s: float = field(default_factory=time.time)
+
+    def fits(self, table: LakeTable) -> bool:
+        """Return whether the files may still be committed: the table's rows and columns are those that they were written for."""
+        there = (table.head_id, table.metadata.current_schema_id)
+        return there == (self.head, self.schema) and time.time() - self.at_s < OLDEST_S
+
+
+def written(table: LakeTable, change: Change) -> Written:
+    """Return a change that was written for a table's present state."""
+    return Written(change, table.head_id, table.metadata.current_schema_id)
+
+
+def commit(
+    table: LakeTable,
+    first: Written,
+    write: Callable[[], Change],
+    planned: Position | None = None,
+    position: Position | None = None,
+) -> Snapshot:
+    """Make the swap of a written change, once, and return its snapshot.
+
+    `planned` is the position from which the change was planned, and `position` the table's afterwards. Without them the
+    change moves no position, as a compaction. Before each attempt the table must be sound, and at `planned`. If others
+    committed meanwhile, `write` writes again.
+    Raises PositionMovedError if another run was faster, and the errors of `soundness`.
+    """
+    now = first
+    for attempt in range(ATTEMPTS):
+        if found := find(table, first.token):
+            return found
+        require_sound(table)
+        if planned is not None and table.position != planned:
+            raise PositionMovedError(f"{table.name}: another run committed a batch meanwhile", "let it go on")
+        try:
+            now = now if now.fits(table) else replace(written(table, write()), token=first.token)
+            named = {TOKEN: first.token, POSITION: (position or table.position).text}
+            table.swap(replace(now.change, summary=now.change.summary | named))
+        except Exception as error:
+            why = {name for name, _ in causes(error)}
+            steadily(table.refresh)
+            if not (why & (FAILED | NO_ANSWER) or find(table, first.token)) or attempt == ATTEMPTS - 1:
+                raise
+            if not why & FAILED:  # else somebody was faster, and the table is ready for the next attempt
+                time.sleep(min(0.1 * (2**attempt - 1), 2.0))
+    raise AssertionError("the last attempt returns or raises")
+
+
+def find(table: LakeTable, token: str) -> Snapshot | None:
+    """Return the snapshot of a commit if the table's history has it. A batch's name is no proof: files may be applied again."""
+    return next((s for s in table.ancestors() if s.summary.get(TOKEN) == token), None)
+
+
+def steadily(call: Callable[[], None]) -> None:
+    """Make a call that changes nothing; repeat it while the catalog does not answer."""
+    for pause in (0.2, 1.0, 3.0, None):
+        try:
+            call()
+            return
+        except Exception as error:
+            if pause is None or not {name for name, _ in causes(error)} & NO_ANSWER:
+                raise
+            time.sleep(pause)

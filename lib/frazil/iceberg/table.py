@@ -1,0 +1,190 @@
+"""A table in the lake: its state as of the last look or commit. All of it is read from metadata and from files that never change."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+
+from frazil.dms.position import Position, read_position
+from frazil.iceberg.delete_files import Vectors
+from frazil.iceberg.live_files import LiveFile, Manifests
+from frazil.iceberg.snapshots import POSITION, TAG, Snapshot
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.io import FileIO
+    from pyspark.sql import SparkSession
+
+    from frazil.iceberg.swap import Change
+
+LONGEST_IO_S = 600
+"""A FileIO may have credentials that end."""
+
+
+class LakeTable:
+    """The state of a table. Looks need no JVM, until `bridge` was asked for the first time."""
+
+    def __init__(self, catalog: Catalog, name: str, key: Sequence[str], session: Callable[[], SparkSession]):
+        self.catalog, self.name, self.key, self.session = catalog, name, tuple(key), session
+        self.location = ""
+        self._snapshots: dict[int, dict[str, Any]] = {}
+        self._refs: dict[str, int] = {}
+        self.rewinds = 0
+        """How often the newest state did not follow from the one before: after a rollback, rows are live again that were dead."""
+        self._live: tuple[int | None, dict[str, LiveFile]] = None, {}
+        self.vectors, self._manifests = Vectors(), Manifests()
+        self._opened_s = 0.0
+        self.refresh()
+
+    # --- the way to Java
+
+    @property
+    def spark_name(self) -> str:
+        """The table's name in Spark."""
+        return f"{self.catalog.name}.{self.name}"
+
+    @cached_property
+    def bridge(self) -> Any:
+        """`Commits.java`, for this table's catalog."""
+        from frazil.iceberg.java import commits
+
+        return commits(self.session(), self.catalog.name)
+
+    @cached_property
+    def handle(self) -> Any:
+        """Java's handle of the table, which stays open."""
+        return self.bridge.load(self.session()._jsparkSession, self.spark_name)
+
+    # --- looks and commits
+
+    def refresh(self) -> None:
+        """Take over what was committed since the last look."""
+        if "handle" not in vars(self) or time.monotonic() - self._opened_s > LONGEST_IO_S:
+            text = self._opened()
+        else:
+            text = self.bridge.refresh(self.handle, self.location)
+        if text:
+            before = self.head
+            self._read(text)
+            self.rewinds += before is not None and not self._follows(before)
+
+    def swap(self, change: Change) -> None:
+        """Commit a change that was made for exactly this state; afterwards the newest state is this table's."""
+        before, live = self.head_id, self.live_files
+        text = self.bridge.swap(self.handle, self.location, change.to_json(self.metadata))
+        self._read(text)
+        head = self.head
+        if head is None or head.parent != before:  # others committed since
+            return
+        known = change.applied(live, head)
+        if known is not None:
+            self._live = head.id, known
+            self.vectors.keep(known.values())
+
+    def _opened(self) -> str:
+        """Open the table by its catalog, and return its metadata as Java's `refresh` does."""
+        table = self.catalog.load_table(self.name)
+        self.io: FileIO = table.io
+        self.vectors.io = self._manifests.io = self.io
+        self._opened_s = time.monotonic()
+        if table.metadata_location == self.location:
+            return ""
+        with self.io.new_input(table.metadata_location).open() as file:
+            raw = file.read()
+        text = gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw
+        return f"{table.metadata_location}\n{text.decode()}"
+
+    def _read(self, text: str) -> None:
+        """Read metadata. They may have thousands of snapshots, of which PyIceberg would make objects."""
+        self.location, _, body = text.partition("\n")
+        told = json.loads(body)
+        self.metadata_bytes = len(body)
+        self._snapshots = {s["snapshot-id"]: s for s in told.get("snapshots", ())}
+        self._refs = {name: ref["snapshot-id"] for name, ref in told.get("refs", {}).items()}
+        without: dict[str, Any] = {
+            "snapshots": [],
+            "snapshot-log": [],
+            "metadata-log": [],
+            "refs": {},
+            "current-snapshot-id": None,
+        }
+        self.metadata: TableMetadata = TableMetadataUtil.parse_obj(told | without)
+        """Schemas, partition specs and properties; it has no snapshots."""
+        self.ever_had_rows = bool(told.get("last-sequence-number")) or bool(self._snapshots)
+        self._manifests.key_ids = self.key_ids
+
+    def _follows(self, before: Snapshot) -> bool:
+        """Return whether the current snapshot has this one in its history; False as well if others expired what is between."""
+        return any(s.id == before.id for s in takewhile(lambda s: s.sequence >= before.sequence, self.ancestors()))
+
+    # --- what the metadata say
+
+    @property
+    def key_ids(self) -> list[int]:
+        """The field ids of the key's columns."""
+        return [self.metadata.schema().find_field(name).field_id for name in self.key]
+
+    @property
+    def live_files(self) -> dict[str, LiveFile]:
+        """The live data files by path. Each manifest is read once."""
+        head = self.head
+        if self._live[0] != self.head_id:
+            self._live = self.head_id, self._manifests.live_files(head.manifest_list if head else None)
+            self.vectors.keep(self._live[1].values())
+        return self._live[1]
+
+    @property
+    def manifests(self) -> int:
+        """The number of manifests of the current snapshot."""
+        return self._manifests.count if self.live_files else 0
+
+    @property
+    def snapshots(self) -> int:
+        """The number of snapshots that are kept."""
+        return len(self._snapshots)
+
+    @property
+    def tags(self) -> dict[str, int]:
+        """The snapshots that tags and branches name."""
+        return {**self._refs}
+
+    def snapshot(self, number: int | None) -> Snapshot | None:
+        """Return a snapshot that is kept."""
+        return Snapshot.of(self._snapshots[number]) if number in self._snapshots else None
+
+    @property
+    def head(self) -> Snapshot | None:
+        """The current snapshot."""
+        return self.snapshot(self._refs.get("main"))
+
+    @property
+    def head_id(self) -> int | None:
+        """The id of the current snapshot."""
+        return self._refs.get("main")
+
+    @property
+    def own(self) -> Snapshot | None:
+        """The last snapshot of Frazil: what the tag names; if somebody dropped the tag, the newest with a position."""
+        if TAG in self._refs:
+            return self.snapshot(self._refs[TAG])
+        return next((s for s in self.ancestors() if POSITION in s.summary), None)
+
+    @property
+    def position(self) -> Position:
+        """How far the source is applied."""
+        own = self.own
+        return read_position(own.summary[POSITION], self.name) if own and POSITION in own.summary else Position()
+
+    def ancestors(self) -> Iterator[Snapshot]:
+        """Yield the current snapshot and those before it that are kept, newest first."""
+        snapshot = self.head
+        while snapshot is not None:
+            yield snapshot
+            snapshot = self.snapshot(snapshot.parent)
