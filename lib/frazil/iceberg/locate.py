@@ -1,0 +1,145 @@
+"""Finds the live rows of keys: by segments in memory, or by a scan of key columns, here or in tasks that own whole files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from frazil.errors import FrazilError
+from frazil.iceberg.key_bounds import comparable, may_hold
+from frazil.iceberg.key_hashes import key_numbers, mixed
+from frazil.iceberg.key_segments import Rows, Segment, Segments, read_keys
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+
+    from frazil.iceberg.delete_files import Vectors
+    from frazil.iceberg.live_files import LiveFile
+    from frazil.iceberg.table import LakeTable
+
+BYTES_A_ROW = 30
+"""Of segments in memory, for keys that are texts or have several columns; others need less."""
+ScanJob = tuple["FileIO", str, list[int], list[np.ndarray]]
+"""What a scan of one data file needs, here or in a task: its path, the field ids of the key, and the numbers of the wanted keys."""
+Places = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Numbers of wanted keys, positions of rows that have them, and the row ids that these store (-1: none)."""
+Run = Callable[[list[ScanJob]], list[Places]]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The live rows of keys in one data file: the keys' numbers, the rows' positions and row ids (-1: format v2)."""
+
+    file: LiveFile
+    n: np.ndarray
+    position: np.ndarray
+    row_id: np.ndarray
+
+
+class DoubledKeyError(FrazilError, code="key-twice"):
+    """A key has two live rows: another writer doubled it. Delete one of them by SQL, or restart the table."""
+
+
+def wants_segments(table: LakeTable, lasts: bool, budget_bytes: int) -> bool:
+    """Return whether segments pay for themselves: in a run that lasts, of a table whose keys fit a budget of memory."""
+    return lasts and sum(f.rows for f in table.live_files.values()) * BYTES_A_ROW <= budget_bytes
+
+
+def locate(table: LakeTable, segments: Segments | None, keys: pa.Table, run: Run | None = None) -> list[Found]:
+    """Find the live rows of keys, all of them different. Without segments key columns are scanned, by a runner of tasks.
+
+    Raises DoubledKeyError if a key has two live rows.
+    """
+    numbers = key_numbers(keys.columns)
+    order = np.argsort(mixed(numbers[0]))
+    wanted = [k[order] for k in numbers]
+    if np.logical_and.reduce([k[1:] == k[:-1] for k in wanted]).any():
+        raise ValueError(f"{table.name}: a batch has a key twice")
+    if segments is not None:
+        segments.have(table)
+        found = [*_by_segments(segments, table.live_files, table.vectors, wanted)]
+    else:
+        found = [*_by_scan(table, comparable(keys[0]), wanted, run or here)]
+    found = [Found(f.file, order[f.n], f.position, f.row_id) for f in found if len(f.n)]
+    times = np.bincount(np.concatenate([f.n for f in found])) if found else np.zeros(1, int)
+    if times.max() > 1:
+        problem = f"{table.name} has {(times > 1).sum()} of the batch's keys twice: another writer doubled them"
+        raise DoubledKeyError(problem, "delete one row of each by SQL, or restart the table")
+    return found
+
+
+def _by_segments(
+    segments: Segments, live: dict[str, LiveFile], vectors: Vectors, wanted: list[np.ndarray]
+) -> Iterator[Found]:
+    """Find keys in segments; the rows of files that are not live are left out."""
+    for segment in segments.all:
+        for path, n, position, row_id in segment.find(wanted):
+            if path in live:
+                yield _alive(vectors, Found(live[path], n, position, row_id))
+
+
+def _by_scan(table: LakeTable, values: list, wanted: list[np.ndarray], run: Run) -> Iterator[Found]:
+    """Find keys in the key columns of the files that may hold some, by their bounds."""
+    kind = table.metadata.schema().find_type(table.key_ids[0])
+    files = may_hold(table.live_files.values(), kind, values)
+    places = run([(table.io, file.path, table.key_ids, wanted) for file in files])
+    for file, found in zip(files, places, strict=True):
+        yield _alive(table.vectors, Found(file, *found))
+
+
+def _alive(vectors: Vectors, found: Found) -> Found:
+    """Leave out deleted rows; rows without a stored row id get the one that they inherit."""
+    file, n, position, row_id = found.file, found.n, found.position, found.row_id
+    if file.deletes and len(n):
+        dead = vectors.of(file)
+        alive = ~np.isin(position, np.array((dead & BitMap64(position)).to_array(), np.int64))
+        n, position, row_id = n[alive], position[alive], row_id[alive]
+    if file.first_row_id is not None:
+        row_id = np.where(row_id < 0, file.first_row_id + position, row_id)
+    return Found(file, n, position, row_id)
+
+
+# --- scans
+
+
+def here(jobs: list[ScanJob]) -> list[Places]:
+    """Scan files in this process, some at once."""
+    if not jobs:
+        return []
+    wanted = Wanted(jobs[0][3])
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return [*pool.map(lambda job: scan(job, wanted), jobs)]
+
+
+def scan(job: ScanJob, wanted: Wanted | None = None) -> Places:
+    """Find keys in the key columns of one data file."""
+    io, path, key_ids, keys = job
+    rows = read_keys(io, path, key_ids)
+    n, row = (wanted or Wanted(keys)).among(rows.keys)
+    row_id = np.full(len(n), -1) if rows.row_id is None else rows.row_id[row]
+    return n, row if rows.position is None else rows.position[row], row_id
+
+
+class Wanted:
+    """Keys that scans look for. A scan first looks at 24 bits of each row's hash: few rows get further."""
+
+    def __init__(self, keys: list[np.ndarray]):
+        self.segment, self.near = Segment([Rows("", keys)]), np.zeros(1 << 24, bool)
+        self.near[_bucket(keys)] = True
+
+    def among(self, keys: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the pairs (number of a wanted key, number of a row) among the keys of a data file's rows."""
+        rows = np.flatnonzero(self.near[_bucket(keys)])
+        row, n = self.segment.pairs([k[rows] for k in keys])
+        return n, rows[row]
+
+
+def _bucket(keys: list[np.ndarray]) -> np.ndarray:
+    return mixed(keys[0]) >> np.uint64(40)
