@@ -1,0 +1,147 @@
+"""Writes data files of a table, by PyIceberg's writer, which also returns their statistics. It needs no Spark, and commits nothing."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.io.fileformat import FileFormatFactory
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.table.locations import load_location_provider
+from pyiceberg.typedef import Record
+from pyiceberg.types import LongType, NestedField
+from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
+
+from frazil.iceberg.live_files import LiveFile
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.table.metadata import TableMetadata
+
+GROUP_BYTES = 64 << 20
+"""Rows that wait in memory become a row group at this size."""
+ROW_ID, LAST_UPDATED = "_row_id", "_last_updated_sequence_number"
+LINEAGE = {ROW_ID: 2147483540, LAST_UPDATED: 2147483539}
+"""Columns of rows that are written again, with the field ids that Iceberg reserves for them."""
+
+
+def by_partition(metadata: TableMetadata, rows: pa.Table) -> Iterator[tuple[Record, np.ndarray]]:
+    """Yield each partition that rows have, with the numbers of its rows."""
+    if metadata.spec().is_unpartitioned() or not len(rows):
+        yield from [(Record(), np.arange(len(rows)))] if len(rows) else []
+        return
+    codes, values = np.zeros(len(rows), np.int64), []
+    for field in metadata.spec().fields:
+        source = metadata.schema().find_field(field.source_id)
+        encoded = rows[source.name].combine_chunks().dictionary_encode("encode")
+        transform = field.transform.transform(source.field_type)
+        distinct = [transform(_internal(value)) for value in encoded.dictionary.to_pylist()]
+        number = {value: n for n, value in enumerate(dict.fromkeys(distinct))}  # several values may become the same
+        of_row = np.array([number[v] for v in distinct])[encoded.indices.to_numpy()]
+        codes = codes * len(number) + of_row
+        values.append([*number])
+    order = np.argsort(codes, kind="stable")
+    for part in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
+        code = int(codes[part[0]])
+        record: list[Any] = []
+        for known in reversed(values):
+            code, place = divmod(code, len(known))
+            record.insert(0, known[place])
+        yield Record(*record), part
+
+
+def _internal(value: Any) -> Any:
+    """Return a value as Iceberg's transforms take it: days and microseconds."""
+    if isinstance(value, datetime):
+        return datetime_to_micros(value)
+    return date_to_days(value) if isinstance(value, date) else value
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """A partition, as a location provider asks for its folder."""
+
+    metadata: TableMetadata
+    partition: Record
+
+    def to_path(self) -> str:
+        return self.metadata.spec().partition_to_path(self.partition, self.metadata.schema())
+
+
+class DataFileWriter:
+    """Writes rows of one partition to one or more new data files."""
+
+    def __init__(
+        self,
+        metadata: TableMetadata,
+        io: FileIO,
+        partition: Record,
+        lineage: tuple[str, ...] = (),
+        target_bytes: int = 512 << 20,
+    ):
+        more = [NestedField(LINEAGE[name], name, LongType(), required=False) for name in lineage]
+        self.metadata, self.io, self.partition, self.target = metadata, io, partition, target_bytes
+        self.schema = Schema(*metadata.schema().fields, *more)
+        self.arrow_schema = schema_to_pyarrow(self.schema)
+        self._waiting: list[pa.Table] = []
+        self._writer: Any = None
+        self._done: list[LiveFile] = []
+
+    def write(self, rows: pa.Table) -> None:
+        """Add rows; their columns are those of `arrow_schema`, by name."""
+        self._waiting.append(rows.select(self.arrow_schema.names))
+        if sum(some.nbytes for some in self._waiting) >= GROUP_BYTES:
+            self._write_group()
+            if self._writer._fos.tell() >= self.target:
+                self._close_file()
+
+    def close(self) -> list[LiveFile]:
+        """Finish, and return the new files, which nothing names yet."""
+        self._write_group()
+        self._close_file()
+        return self._done
+
+    def _write_group(self) -> None:
+        if not self._waiting:
+            return
+        if self._writer is None:
+            folder: Any = None if self.metadata.spec().is_unpartitioned() else _Folder(self.metadata, self.partition)
+            locations = load_location_provider(self.metadata.location, self.metadata.properties)
+            self._output = self.io.new_output(locations.new_data_location(f"{uuid.uuid4()}.parquet", folder))
+            self._writer = FileFormatFactory.get(FileFormat.PARQUET).create_writer(
+                self._output, self.schema, self.metadata.properties
+            )
+        self._writer.write(pa.concat_tables(self._waiting).cast(self.arrow_schema))
+        self._waiting = []
+
+    def _close_file(self) -> None:
+        if self._writer is None:
+            return
+        found = self._writer.close().to_serialized_dict()
+        statistics = {"split-offsets": found["split_offsets"]}
+        for name in (
+            "column_sizes",
+            "value_counts",
+            "null_value_counts",
+            "nan_value_counts",
+            "lower_bounds",
+            "upper_bounds",
+        ):
+            values = [v.hex().upper() if isinstance(v, bytes) else v for v in found[name].values()]
+            statistics[name.replace("_", "-")] = {"keys": [*found[name]], "values": values}
+        place = (
+            self._output.location,
+            len(self._output),
+            found["record_count"],
+            self.metadata.default_spec_id,
+            self.partition,
+        )
+        self._done.append(LiveFile(*place, sequence=0, first_row_id=None, statistics=statistics))
+        self._writer = None

@@ -1,0 +1,155 @@
+"""Deleted rows of data files: deletion vectors in a Puffin file (format v3), position deletes in Parquet files (v2)."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import uuid
+import zlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.table.locations import load_location_provider
+from pyroaring import BitMap64
+
+from frazil.errors import FrazilError
+from frazil.iceberg.live_files import DELETE_PATH, Delete, LiveFile
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.table.metadata import TableMetadata
+
+DELETE_POS = 2147483545
+PATH_AND_POSITION = pa.schema([
+    pa.field("file_path", pa.string(), False, {b"PARQUET:field_id": str(DELETE_PATH).encode()}),
+    pa.field("pos", pa.int64(), False, {b"PARQUET:field_id": str(DELETE_POS).encode()}),
+])  # fmt: skip
+
+
+MANY = 8
+"""Of more data files that lose rows, format v2 gets one delete file for each partition."""
+
+
+class DamagedVectorError(FrazilError, code="vector-damaged"):
+    """A deletion vector differs from its checksum. Roll the table back to a snapshot before it, or load the table again."""
+
+
+class Vectors:
+    """The bitmaps of deleted rows. What was read or written is kept while it is live, by file and offset."""
+
+    def __init__(self) -> None:
+        self.io: FileIO
+        self._known: dict[tuple, BitMap64] = {}
+
+    def of(self, file: LiveFile) -> BitMap64:
+        """Return the deleted rows of a data file."""
+        found = [self._read(d, file.path) for d in file.deletes]
+        return found[0] if len(found) == 1 else BitMap64.union(*found) if found else BitMap64()
+
+    def keep(self, live: Iterable[LiveFile]) -> None:
+        """Forget all but the deletes of these files."""
+        places = {_place(d, f.path) for f in live for d in f.deletes}
+        self._known = {place: vector for place, vector in self._known.items() if place in places}
+
+    def _read(self, delete: Delete, data_file: str) -> BitMap64:
+        place = _place(delete, data_file)
+        if place not in self._known:
+            with self.io.new_input(delete.path).open() as source:
+                self._known[place] = (
+                    _vector(source, delete) if delete.offset is not None else _positions(source, data_file)
+                )
+        return self._known[place]
+
+    def write(
+        self, metadata: TableMetadata, dead: list[tuple[LiveFile, BitMap64]]
+    ) -> tuple[list[Delete], list[Delete]]:
+        """Write newly deleted rows of data files to new delete files, which nothing names yet; return these and what they replace.
+
+        On format v3, and on v2 where few files lose rows, they hold all deleted rows of a file. Where many do, a partition
+        gets one file of the new rows alone.
+        """
+        if metadata.format_version < 3 and len(dead) > MANY:
+            partitions: dict[str, list[tuple[LiveFile, BitMap64]]] = {}
+            for file, rows in dead:
+                partitions.setdefault(f"{file.spec_id} {file.partition}", []).append((file, rows))
+            return [self._write_positions(metadata, part) for part in partitions.values()], []
+        whole = [(file, self.of(file) | rows) for file, rows in dead]
+        replaced = [delete for file, _ in dead for delete in file.own_deletes]
+        if metadata.format_version < 3:
+            return [self._write_positions(metadata, [one]) for one in whole], replaced
+        return self._write_vectors(metadata, whole) if whole else [], replaced
+
+    def _write_vectors(self, metadata: TableMetadata, dead: list[tuple[LiveFile, BitMap64]]) -> list[Delete]:
+        content, places = _puffin([(file.path, rows) for file, rows in dead])
+        location, made = self._store(metadata, "deletes.puffin", content), []
+        for (file, rows), (offset, length) in zip(dead, places, strict=True):
+            made.append(_of_file(file, location, (len(content), len(rows)), file.path, (offset, length)))
+            self._known[_place(made[-1], file.path)] = rows
+        return made
+
+    def _write_positions(self, metadata: TableMetadata, dead: list[tuple[LiveFile, BitMap64]]) -> Delete:
+        """Write the deleted rows of some files of a partition to one file, in order of path and position."""
+        dead = sorted(dead, key=lambda one: one[0].path)
+        paths = pa.concat_arrays([pa.repeat(file.path, len(rows)) for file, rows in dead])
+        positions = pa.concat_arrays([pa.array(rows.to_array(), pa.int64()) for _, rows in dead])
+        pq.write_table(pa.table([paths, positions], schema=PATH_AND_POSITION), out := io.BytesIO(), compression="zstd")
+        content, of = out.getvalue(), dead[0][0].path if len(dead) == 1 else ""
+        location = self._store(metadata, "deletes.parquet", content)
+        made = _of_file(dead[0][0], location, (len(content), len(positions)), of)
+        for file, rows in dead:
+            self._known[_place(made, file.path)] = rows
+        return made
+
+    def _store(self, metadata: TableMetadata, name: str, content: bytes) -> str:
+        location = load_location_provider(metadata.location, metadata.properties).new_data_location(
+            f"{uuid.uuid4()}-{name}"
+        )
+        with self.io.new_output(location).create() as out:
+            out.write(content)
+        return location
+
+
+def _of_file(
+    file: LiveFile, location: str, size: tuple[int, int], of: str, place: tuple[int | None, int | None] = (None, None)
+) -> Delete:
+    """Return new deletes, with spec and partition of their data file: with others they would not apply, or no scan would work."""
+    return Delete(location, *size, file.spec_id, file.partition, 0, of, *place)
+
+
+def _place(delete: Delete, data_file: str) -> tuple[str, str, int | None]:
+    return delete.path, data_file, delete.offset
+
+
+def _vector(source: Any, delete: Delete) -> BitMap64:
+    source.seek(delete.offset)
+    blob = source.read(delete.length)
+    if zlib.crc32(blob[4:-4]) != int.from_bytes(blob[-4:], "big"):
+        raise DamagedVectorError(f"{delete.path} is damaged", "roll the table back to a snapshot before it")
+    return BitMap64.deserialize(blob[8:-4])
+
+
+def _positions(source: Any, data_file: str) -> BitMap64:
+    rows = pq.read_table(source)
+    return BitMap64(rows.filter(pc.equal(rows[0], data_file))[1].to_pylist())
+
+
+def _puffin(vectors: list[tuple[str, BitMap64]]) -> tuple[bytes, list[tuple[int, int]]]:
+    """Return the deletion vectors of data files as one Puffin file, with offset and length of each blob."""
+    out, blobs, places = io.BytesIO(), [], []
+    out.write(b"PFA1")
+    for path, vector in vectors:
+        body = b"\xd1\xd3\x39\x64" + vector.serialize()
+        blob = struct.pack(">I", len(body)) + body + struct.pack(">I", zlib.crc32(body))
+        places.append((out.tell(), len(blob)))
+        blobs.append({
+            "type": "deletion-vector-v1", "fields": [2147483645], "snapshot-id": -1, "sequence-number": -1, "offset": out.tell(),
+            "length": len(blob), "properties": {"referenced-data-file": path, "cardinality": str(len(vector))},
+        })  # fmt: skip
+        out.write(blob)
+    footer = json.dumps({"blobs": blobs, "properties": {}}).encode()
+    out.write(b"PFA1" + footer + struct.pack("<i", len(footer)) + b"\0\0\0\0PFA1")
+    return out.getvalue(), places

@@ -1,0 +1,73 @@
+"""Reads rows of data files by field id: all live ones in their order, or those at some positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from frazil.iceberg.data_files import LAST_UPDATED, ROW_ID
+from frazil.iceberg.key_segments import names_by_id
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyroaring import BitMap64
+
+    from frazil.iceberg.live_files import LiveFile
+
+MOST_ROWS, BLOCK = 1 << 16, 32 << 20
+"""Rows, and bytes by the file's footer, that are read at once."""
+
+
+def live_rows(io: FileIO, file: LiveFile, dead: BitMap64, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows of a data file that are not deleted, in the types of a schema; rows get the ids that they inherit."""
+    gone, first = np.array(dead.to_array(), np.int64), 0
+    with io.new_input(file.path).open() as source:
+        parquet = pq.ParquetFile(source)
+        width = sum(parquet.metadata.row_group(n).total_byte_size for n in range(parquet.num_row_groups))
+        at_once = int(np.clip(BLOCK * file.rows / max(1, width), 1, MOST_ROWS))
+        names = _names(parquet, schema)
+        for batch in parquet.iter_batches(at_once, columns=[n for n in names if n], use_threads=False):
+            columns = [_column(batch, name, field, file, first) for name, field in zip(names, schema, strict=True)]
+            start, end = np.searchsorted(gone, [first, first + len(batch)])
+            alive = np.ones(len(batch), bool)
+            alive[gone[start:end] - first] = False
+            yield pa.Table.from_arrays(columns, schema=schema).filter(pa.array(alive))
+            first += len(batch)
+
+
+def rows_at(io: FileIO, path: str, positions: np.ndarray, schema: pa.Schema) -> pa.Table:
+    """Return the rows of a data file at some positions, in their order, in the types of a schema."""
+    with io.new_input(path).open() as source:
+        parquet = pq.ParquetFile(source)
+        counts = [parquet.metadata.row_group(n).num_rows for n in range(parquet.num_row_groups)]
+        starts = np.cumsum([0, *counts])
+        groups = np.unique(np.searchsorted(starts, positions, "right") - 1)
+        names = _names(parquet, schema)
+        read = parquet.read_row_groups(groups.tolist(), [n for n in names if n], use_threads=False)
+        before = dict(zip(groups.tolist(), np.cumsum([0, *(counts[g] for g in groups)])[:-1].tolist(), strict=True))
+    of_group = np.searchsorted(starts, positions, "right") - 1
+    places = pa.array(positions - starts[of_group] + np.array([before[g] for g in of_group.tolist()], np.int64))
+    columns = [
+        read[name].take(places).cast(field.type) if name else pa.nulls(len(places), field.type)
+        for name, field in zip(names, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _names(parquet: pq.ParquetFile, schema: pa.Schema) -> Sequence[str | None]:
+    """Return the names of a schema's fields in a data file, by their ids; None: the file is older than the field."""
+    names = names_by_id(parquet.schema_arrow)
+    return [names.get(int(field.metadata[b"PARQUET:field_id"])) for field in schema]
+
+
+def _column(batch: pa.RecordBatch, name: str | None, field: pa.Field, file: LiveFile, first: int) -> pa.Array:
+    values = batch[name].cast(field.type) if name else pa.nulls(len(batch), field.type)
+    if field.name == ROW_ID and file.first_row_id is not None:
+        start = file.first_row_id + first
+        return pc.coalesce(values, pa.array(np.arange(start, start + len(batch))))
+    return pc.fill_null(values, file.sequence) if field.name == LAST_UPDATED else values

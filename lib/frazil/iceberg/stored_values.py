@@ -1,0 +1,49 @@
+"""Values that changes lack, and the table has: a partial row takes them from the place where its row is stored."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+from frazil.core.partial_rows import Filled
+from frazil.errors import FrazilError
+from frazil.iceberg.key_segments import Segments
+from frazil.iceberg.locate import locate
+from frazil.iceberg.read_rows import rows_at
+from frazil.iceberg.table import LakeTable
+
+
+class NoStoredRowError(FrazilError, code="no-stored-row"):
+    """A change lacks values, and the row that has them is not in the table. Load the table again, or log whole rows at the source."""
+
+    def __init__(self, name: str, places: np.ndarray):
+        super().__init__(f"{name}: {len(places)} rows lack values, and are not stored", "load the table again")
+        self.places = places
+        """The places of such rows among those of the batch."""
+
+
+def with_stored_values(table: LakeTable, segments: Segments | None, partial: Filled) -> pa.Table:
+    """Return rows with the values that they lack. Raises NoStoredRowError for rows that are nowhere."""
+    lacks = np.any([*partial.missing.values()], axis=0)
+    if partial.lost.any():
+        raise NoStoredRowError(table.name, np.flatnonzero(partial.lost))
+    places = np.flatnonzero(lacks)
+    if not len(places):
+        return partial.rows
+    found = locate(table, segments, partial.stored.select(table.key).take(pa.array(places)))
+    number = np.concatenate([f.n for f in found]) if found else np.empty(0, np.int64)
+    if len(number) < len(places):
+        raise NoStoredRowError(table.name, np.delete(places, number))
+    whole = schema_to_pyarrow(table.metadata.schema())
+    schema = pa.schema([whole.field(name) for name, mask in partial.missing.items() if mask.any()])
+    stored = pa.concat_tables([rows_at(table.io, f.file.path, f.position, schema) for f in found])
+    at = np.full(len(lacks), -1)
+    at[places[number]] = np.arange(len(number))
+    rows = partial.rows
+    for name in schema.names:
+        mask = pa.array(partial.missing[name])
+        values = stored[name].take(pa.array(at, mask=at < 0))
+        rows = rows.set_column(rows.column_names.index(name), name, pc.if_else(mask, values, rows[name]))
+    return rows
