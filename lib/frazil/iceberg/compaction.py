@@ -1,0 +1,185 @@
+"""Compaction: small and worn data files become large ones, beside ingestion. Rows keep their order, row ids and sequence numbers.
+
+Files are rewritten in waves of groups, at once; one commit swaps a wave. Rows that were deleted meanwhile are deleted in
+the new files too: as the order is kept, an old position and the vector of the start give the new one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from pyroaring import BitMap64
+
+from frazil.errors import FrazilError
+from frazil.iceberg.data_files import LAST_UPDATED, ROW_ID, DataFileWriter
+from frazil.iceberg.live_files import LiveFile
+from frazil.iceberg.read_rows import live_rows
+from frazil.iceberg.swap import Change, commit, written
+from frazil.iceberg.table import LakeTable
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.table.metadata import TableMetadata
+
+Job = tuple["TableMetadata", "FileIO", list[LiveFile], list[BitMap64], int]
+"""What a rewrite of one group needs, here or in a task."""
+PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.5
+"""How often, and how long at most, a swap waits for somebody's commit, to come just after it."""
+WORN = 0.1
+"""A file is rewritten alone once this share of its rows is deleted."""
+MANY, SMALL_BYTES = 16, 1 << 20
+"""Ingestion folds small files once there are so many below that size: each commit writes the vectors of all files that it touches."""
+
+
+class NotCompactedError(FrazilError, code="not-compacted"):
+    """A table has a column that is nested or has a default, which only Iceberg's procedure rewrites. Call it, or leave the table."""
+
+
+class _OvertakenError(Exception):
+    """Others removed files of each group."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Data files of one partition, their deleted rows when the rewrite began, and the new files that have the other rows."""
+
+    old: list[LiveFile]
+    dead: list[BitMap64]
+    new: list[LiveFile]
+
+
+def plan(table: LakeTable, target_bytes: int, worn: float = WORN) -> list[list[str]]:
+    """Return the groups of small or worn files, by path, each of about the target size."""
+    spec, found, numbered = table.metadata.default_spec_id, [], table.metadata.format_version < 3
+    for column in table.metadata.schema().fields:
+        if not column.field_type.is_primitive or column.initial_default is not None:
+            problem = f"{table.name}: column {column.name} is nested or has a default"
+            raise NotCompactedError(problem, "CALL system.rewrite_data_files on the table compacts it")
+    ours = [f for f in table.live_files.values() if f.spec_id == spec and (numbered or f.first_row_id is not None)]
+    chosen = [f for f in ours if _is_small(f, target_bytes) or _worn(f) > worn]
+    for _, files in groupby(
+        sorted(chosen, key=lambda f: (str(f.partition), f.sequence)), key=lambda f: str(f.partition)
+    ):
+        group: list[LiveFile] = []
+        for file in files:
+            if group and sum(f.size for f in group) + file.size > target_bytes:
+                found.append(group)
+                group = []
+            group.append(file)
+        found.append(group)
+    return [[f.path for f in group] for group in found if len(group) > 1 or _worn(group[0]) > worn]
+
+
+def _is_small(file: LiveFile, target_bytes: int) -> bool:
+    return file.size < 0.75 * target_bytes
+
+
+def _worn(file: LiveFile) -> float:
+    return sum(d.rows for d in file.deletes) / file.rows
+
+
+def here(jobs: list[Job]) -> list[Group]:
+    """Rewrite groups in this process, at once."""
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        return [*pool.map(lambda job: rewrite_group(*job), jobs)]
+
+
+def fold(table: LakeTable) -> dict[str, int]:
+    """Make few files of the many small ones that ingestion wrote, in its own process."""
+    small = sum(_is_small(f, SMALL_BYTES) for f in table.live_files.values())
+    return compact(table, SMALL_BYTES, MANY, worn=1.0, waits=False) if small >= MANY else {}
+
+
+def compact(
+    table: LakeTable,
+    target_bytes: int,
+    at_once: int,
+    run: Callable[[list[Job]], list[Group]] = here,
+    worn: float = WORN,
+    waits: bool = True,
+) -> dict[str, int]:
+    """Compact a table, so many groups at once by a runner. Return what was done: groups, files, bytes, carried deletes, and groups that were lost."""
+    done: Counter[str] = Counter()
+    table.refresh()
+    planned = plan(table, target_bytes, worn)
+    for first in range(0, len(planned), at_once):
+        live, sequence = table.live_files, table.head.sequence if table.head else 0
+        there = [paths for paths in planned[first : first + at_once] if all(p in live for p in paths)]
+        wave = [[live[path] for path in paths] for paths in there]
+        if wave:
+            jobs = [(table.metadata, table.io, f, [table.vectors.of(one) for one in f], target_bytes) for f in wave]
+            groups = run(jobs)
+            if waits:
+                _wait_for_a_commit(table)
+            done.update(swap_wave(table, groups, sequence))
+    return dict(done)
+
+
+def rewrite_group(
+    metadata: TableMetadata, io: FileIO, old: list[LiveFile], dead: list[BitMap64], target_bytes: int
+) -> Group:
+    """Write the live rows of some files to new files."""
+    lineage = (ROW_ID, LAST_UPDATED) if metadata.format_version >= 3 else ()
+    writer = DataFileWriter(metadata, io, old[0].partition, lineage, 2 * target_bytes)
+    for file, gone in zip(old, dead, strict=True):
+        for rows in live_rows(io, file, gone, writer.arrow_schema):
+            writer.write(rows)
+    group = Group(old, dead, writer.close())
+    if sum(f.rows for f in group.new) != sum(f.rows for f in old) - sum(map(len, dead)):
+        raise AssertionError(f"{group} has not as many new rows as live ones")
+    return group
+
+
+def swap_wave(table: LakeTable, wave: list[Group], sequence: int) -> dict[str, int]:
+    """Put new files in place of old ones, in one swap. Groups of which another writer removed files are left out."""
+    done: dict[str, int] = {}
+
+    def write() -> Change:
+        live = table.live_files
+        left = [group for group in wave if all(f.path in live for f in group.old)]
+        if not left:
+            raise _OvertakenError
+        old = [live[f.path] for group in left for f in group.old]
+        carried = [pair for group in left for pair in _carried(table, group)]
+        deletes, _ = table.vectors.write(table.metadata, carried)
+        done.update(groups=len(left), files=len(old), bytes=sum(f.size for f in old), lost=len(wave) - len(left))
+        done["carried"] = sum(len(rows) for _, rows in carried)
+        new = [file for group in left for file in group.new]
+        replaced = [delete for file in old for delete in file.own_deletes]
+        return Change("rewrite", new, deletes, old, replaced, sequence=sequence)
+
+    try:
+        commit(table, written(table, write()), write)
+    except _OvertakenError:
+        return {"lost": len(wave)}
+    return done
+
+
+def _wait_for_a_commit(table: LakeTable) -> None:
+    """Wait a while until somebody commits: just afterwards a swap is least likely to be overtaken."""
+    before, until = table.location, time.monotonic() + LONGEST_PAUSE_S
+    while table.location == before and time.monotonic() < until:
+        time.sleep(PAUSE_S)
+        table.refresh()
+
+
+def _carried(table: LakeTable, group: Group) -> Iterator[tuple[LiveFile, BitMap64]]:
+    """Yield the new files that have rows which were deleted since the rewrite began, with these rows."""
+    first = 0
+    places: list[int] = []
+    for file, dead in zip(group.old, group.dead, strict=True):
+        later = table.vectors.of(table.live_files[file.path]) - dead
+        places += [first + position - dead.rank(position) for position in later]
+        first += file.rows - len(dead)
+    first = 0
+    for file in group.new:
+        mine = BitMap64(p - first for p in places if first <= p < first + file.rows)
+        if mine:
+            yield file, mine
+        first += file.rows

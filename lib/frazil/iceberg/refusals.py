@@ -1,0 +1,69 @@
+"""Tables that Frazil does not write, each refused in setup with the statement that helps: nothing is found out in the midst of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from frazil.errors import FrazilError
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+MODES = ("write.delete.mode", "write.update.mode", "write.merge.mode")
+KNOWN_IO = {
+    "s3.", "client.", "io-impl", "warehouse", "uri", "type", "adls.", "gcs.", "rest.", "jdbc.", "token", "credential", "header.", "glue.",
+    "http-client.", "cache", "table-", "clients", "oauth2-server-uri", "scope", "prefix", "rest-", "io.",
+}  # fmt: skip
+"""How properties of a catalog begin that mean the same to PyIceberg's FileIO, or nothing to any."""
+ENCRYPTED_IO = ("s3.sse.", "s3.access-points.", "gcs.encryption-key", "gcs.decryption-key")
+"""Properties by which Java's FileIO encrypts or finds objects, and PyIceberg's does not."""
+
+
+class TableRefusedError(FrazilError, code="table-refused"):
+    """Frazil does not write to a table of this kind. Run the statement that the message names, or let Frazil make the table."""
+
+
+def require_writable(name: str, metadata: TableMetadata, key: Sequence[str]) -> None:
+    """Raise TableRefusedError for a table that Frazil cannot write, with all that is in its way; `name` is the one in Spark."""
+    found = [*_refusals(name, metadata, key)]
+    if found:
+        (problem, cure), *more = found
+        raise TableRefusedError(f"{name}: {problem}", cure, [f"{what}; {way}" for what, way in more])
+
+
+def _refusals(name: str, metadata: TableMetadata, key: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield what is in the way, and the statement that helps."""
+    told, schema = metadata.properties, metadata.schema()
+    if metadata.format_version < 2:
+        yield "it has format version 1, which has no deletes of rows", _set(name, "format-version", "2")
+    for mode in MODES:
+        if told.get(mode) == "copy-on-write":
+            yield f"{mode} is copy-on-write, and Frazil writes row deltas", _set(name, mode, "merge-on-read")
+    if (form := told.get("write.format.default", "parquet")) != "parquet":
+        yield f"its new files are {form}", _set(name, "write.format.default", "parquet")
+    if "write.location-provider.impl" in told:
+        cure = f"ALTER TABLE {name} UNSET TBLPROPERTIES ('write.location-provider.impl')"
+        yield "it has a location provider of its own, which only Java knows", cure
+    if any(entry.startswith("encryption.") for entry in told):
+        yield "it is encrypted, and only Java reads it", "let Frazil make a table without encryption"
+    for column in key:
+        if column not in schema.column_names:
+            yield (
+                f"it has no column '{column}', which is in the key",
+                f"ALTER TABLE {name} ADD COLUMN ..., or correct key",
+            )
+        elif not schema.find_field(column).field_type.is_primitive:
+            yield f"its key column '{column}' is nested", "name a column of a plain type in the key of the spec"
+
+
+def require_known_io(catalog: str, properties: dict[str, str]) -> None:
+    """Raise TableRefusedError if Java's FileIO has properties that Python's does not know: files would lie elsewhere, or in clear."""
+    odd = [n for n in sorted(properties) if n.startswith(ENCRYPTED_IO) or not n.startswith(tuple(KNOWN_IO))]
+    if odd:
+        problem = f"the catalog {catalog} has the option {odd[0]}, which PyIceberg does not know"
+        raise TableRefusedError(problem, "set it at the bucket, and take it out of catalog_options", odd[1:])
+
+
+def _set(name: str, entry: str, value: str) -> str:
+    return f"ALTER TABLE {name} SET TBLPROPERTIES ('{entry}' = '{value}')"

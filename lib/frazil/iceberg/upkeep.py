@@ -1,0 +1,117 @@
+"""What keeps a table fast and small beside compaction: tags of past states, expiry, manifests, orphans. No step touches what lies above the tag."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from frazil.iceberg.snapshots import POSITION, Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from frazil.iceberg.table import LakeTable
+
+MOST_METADATA = 2 << 20
+"""Bytes of metadata above which ingestion expires: some catalogs refuse 20 MB, one 1 MB, and each commit writes them anew."""
+HOURLY, DAILY = timedelta(days=1), timedelta(days=14)
+"""How long the tags of the last state of an hour, and of a day, are kept."""
+ORPHANS_AFTER = timedelta(days=3)
+MANY_MANIFESTS = 64
+
+
+@dataclass(frozen=True)
+class Health:
+    """What a table is made of, by its metadata and manifests alone."""
+
+    rows: int
+    files: int
+    bytes: int
+    median_file_bytes: float
+    deleted_rows: int
+    delete_files: int
+    snapshots: int
+    metadata_bytes: int
+
+
+def measure(table: LakeTable) -> Health:
+    """Measure a table, without a job."""
+    files = [*table.live_files.values()]
+    deletes = {d.path for f in files for d in f.deletes}
+    gone = sum(len(table.vectors.of(f)) for f in files if f.deletes)
+    return Health(
+        sum(f.rows for f in files) - gone,
+        len(files),
+        sum(f.size for f in files),
+        float(np.median([f.size for f in files])) if files else 0.0,
+        gone,
+        len(deletes),
+        table.snapshots,
+        table.metadata_bytes,
+    )
+
+
+def missing_tags(table: LakeTable, now: datetime) -> Iterator[tuple[str, Snapshot, timedelta]]:
+    """Yield the tags that past states should have and lack: name, snapshot, and how long it is kept.
+
+    The last own snapshot of each past hour and day has one; nothing is tagged that is still to change.
+    """
+    last: dict[str, tuple[Snapshot, timedelta]] = {}
+    for snapshot in table.ancestors():
+        at = datetime.fromtimestamp(snapshot.committed_ms / 1000, UTC)
+        if POSITION not in snapshot.summary:
+            continue
+        for form, age in (("hour_%Y%m%d_%H", HOURLY), ("day_%Y%m%d", DAILY)):
+            if now - at < age and at.strftime(form) != now.strftime(form):
+                last.setdefault(at.strftime(form), (snapshot, age))
+    there = table.tags
+    yield from ((name, snapshot, age) for name, (snapshot, age) in last.items() if name not in there)
+
+
+def keep_states(table: LakeTable) -> list[str]:
+    """Tag the last states of past hours and days; return the new tags."""
+    made = []
+    for name, snapshot, age in missing_tags(table, datetime.now(UTC)):
+        refs = table.handle.manageSnapshots().createTag(name, snapshot.id)
+        refs.setMaxRefAgeMs(name, int(age.total_seconds() * 1000)).commit()
+        made.append(name)
+    table.refresh()
+    return made
+
+
+def expire(table: LakeTable, keep_hours: float, least: int = 1) -> int:
+    """Expire snapshots older than some hours that no tag names; return how many are gone."""
+    older = int((time.time() - keep_hours * 3600) * 1000)
+    gone = json.loads(table.bridge.expire(table.handle, older, least))
+    table.refresh()
+    return len(gone)
+
+
+def expire_if_large(table: LakeTable, keep_hours: float) -> int:
+    """Expire while ingesting, once the metadata are large; return how many snapshots are gone."""
+    return expire(table, keep_hours) if table.metadata_bytes > MOST_METADATA else 0
+
+
+def remove_orphans(table: LakeTable) -> list[str]:
+    """Delete files in a table's own folders that no snapshot has had for days; return their paths."""
+    before = (datetime.now(UTC) - ORPHANS_AFTER).strftime("%Y-%m-%d %H:%M:%S")
+    gone: list[str] = []
+    for folder in ("data", "metadata"):
+        place = f"{table.metadata.location}/{folder}"
+        call = f"CALL {table.catalog.name}.system.remove_orphan_files(table => '{table.name}', older_than => timestamp '{before}', location => '{place}')"
+        gone += [row[0] for row in table.session().sql(call).collect()]
+    return gone
+
+
+def rewrite_manifests(table: LakeTable) -> bool:
+    """Rewrite the manifests of a table that has many; return whether it had."""
+    if table.manifests <= MANY_MANIFESTS:
+        return False
+    table.session().sql(f"CALL {table.catalog.name}.system.rewrite_manifests(table => '{table.name}')")
+    table.refresh()
+    return True
