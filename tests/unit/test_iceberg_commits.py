@@ -1,0 +1,308 @@
+"""Commits of the Iceberg room: one swap on exactly what was seen, whatever others do in between."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from frazil.iceberg import compaction, java, row_delta, swap, upkeep
+from frazil.iceberg.snapshots import TOKEN
+from frazil.iceberg.soundness import ClockError, HistoryGoneError, NoPositionError, RolledBackError, require_sound
+from frazil.iceberg.swap import Change, PositionMovedError
+from frazil.iceberg.table import LakeTable
+from unit.iceberg_world import Kept, replace_position
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_swap_is_made_on_exactly_the_metadata_that_were_seen(lake):
+    w = Kept(lake, "exact", "bigint")
+    w.apply_random()
+    seen, change = w.table.location, row_delta.write_batch(w.table, w.segments, w.latest(*w.changes(100, 20)))
+    w.sql("alter table {t} set tblproperties ('x' = 'y')")  # moves no ref and no snapshot
+    with pytest.raises(Exception) as failed:
+        w.table.swap(change)
+    assert ("CommitFailedException", f"the table is no longer at {seen}") in java.causes(failed.value)
+    w.table.refresh()
+    w.apply_random()
+    w.check()
+
+
+def test_of_two_writers_at_one_position_one_commits(lake):
+    w = Kept(lake, "two", "bigint")
+    w.apply_random()
+    other = w.opened()
+    planned = other.position
+    w.apply_random()
+    batch = w.latest(*w.changes(100, 30))
+    first = swap.written(other, row_delta.write_batch(other, None, batch))
+    with pytest.raises(PositionMovedError):
+        swap.commit(other, first, lambda: row_delta.write_batch(other, None, batch), planned, replace_position(planned))
+    w.check()
+    assert other.position == w.table.position
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_after_a_lost_answer_the_batch_is_there_once(lake, committed, monkeypatch):
+    w = Kept(lake, f"lost_{committed}".lower(), "bigint")
+    w.apply_random()
+    real, failures = LakeTable.swap, [1]
+    monkeypatch.setattr(swap, "NO_ANSWER", swap.NO_ANSWER | {"lost"})
+    monkeypatch.setattr(
+        swap, "causes", lambda error: [("lost", "")] if isinstance(error, OSError) else java.causes(error)
+    )
+
+    def lossy(table, change):
+        if not failures:
+            return real(table, change)
+        failures.pop()
+        if committed:
+            real(table, change)
+        raise OSError("lost")
+
+    monkeypatch.setattr(LakeTable, "swap", lossy)
+    before = len([*w.table.ancestors()])
+    w.apply_random()
+    assert len([*w.table.ancestors()]) == before + 1
+    w.check()
+
+
+def test_a_commit_is_found_by_its_token_however_often_it_is_made(lake):
+    w = Kept(lake, "token", "bigint")
+    new, gone = w.changes(100, 50)
+    planned, batch = w.table.position, w.latest(new, gone)
+    first = swap.written(w.table, row_delta.write_batch(w.table, w.segments, batch))
+    done = [swap.commit(w.table, first, lambda: pytest.fail("written again"), planned, replace_position(planned)) for _ in "12"]  # fmt: skip
+    assert done[0] == done[1] and done[0].summary[TOKEN] == first.token
+    w.replay(new, gone)
+    w.check()
+
+
+@pytest.mark.parametrize("others", ["delete from {t} where n % 3 = 0", "alter table {t} set tblproperties ('a' = 'b')"])
+def test_what_others_commit_between_write_and_commit_stays(lake, others):
+    w = Kept(lake, f"between_{len(others)}", "bigint")
+    w.apply_random()
+    new, gone = w.changes(100, 20)
+    planned, batch, written = w.table.position, w.latest(new, gone), []
+
+    def write():
+        written.append(row_delta.write_batch(w.table, w.segments, batch))
+        return written[-1]
+
+    first = swap.written(w.table, write())
+    w.sql(others)
+    if "delete" in others:
+        w.rows = {k: v for k, v in w.rows.items() if v[2] % 3}
+    swap.commit(w.table, first, write, planned, replace_position(planned))
+    assert len(written) == (2 if "delete" in others else 1)  # an ALTER moves no row: the files are used again
+    w.replay(new, gone)
+    w.check()
+
+
+def test_files_that_were_written_long_ago_are_written_again(lake, monkeypatch):
+    w = Kept(lake, "old", "bigint")
+    new, gone = w.changes(100, 20)
+    planned, batch = w.table.position, w.latest(new, gone)
+    first = swap.written(w.table, row_delta.write_batch(w.table, w.segments, batch))
+    for file in first.change.add:
+        os.remove(file.path.removeprefix("file://"))
+    monkeypatch.setattr(swap, "OLDEST_S", 0)
+    swap.commit(w.table, first, lambda: row_delta.write_batch(w.table, w.segments, batch), planned, replace_position(planned))  # fmt: skip
+    w.replay(new, gone)
+    w.check()
+
+
+def test_a_rollback_stops_the_table_and_its_cure_loses_nothing(lake):
+    w = Kept(lake, "back", "bigint")
+    states = []
+    for _ in range(4):
+        done = w.apply_random()
+        states.append((done.id, w.table.position, dict(w.rows)))
+    number, position, rows = states[1]
+    w.call("rollback_to_snapshot", f", snapshot_id => {number}")
+    w.table.refresh()
+    with pytest.raises(RolledBackError) as stopped:
+        require_sound(w.table)
+    lake.session.sql(stopped.value.cure)
+    w.table.refresh()
+    assert (require_sound(w.table), w.table.position) == ([], position)
+    w.rows, w.ids = rows, {}
+    for _ in range(3):  # in the same process, whose segments know rows that were dead and live again
+        w.apply_random()
+    w.check()
+
+
+def test_a_rollback_between_look_and_swap_is_never_written_over(lake):
+    w = Kept(lake, "sneaky", "bigint")
+    first = w.apply_random()
+    w.apply_random()
+    planned, batch = w.table.position, w.latest(*w.changes(100, 20))
+    change = swap.written(w.table, row_delta.write_batch(w.table, w.segments, batch))
+    w.call("rollback_to_snapshot", f", snapshot_id => {first.id}")
+    with pytest.raises(RolledBackError):
+        swap.commit(w.table, change, lambda: row_delta.write_batch(w.table, w.segments, batch), planned, replace_position(planned))  # fmt: skip
+    assert w.opened().head_id == first.id
+
+
+def test_others_commits_stay_and_an_expired_link_is_no_rollback(lake):
+    w = Kept(lake, "kept", "bigint")
+    for _ in range(3):
+        w.apply_random()
+    position = w.table.position
+    w.sql("delete from {t} where n % 3 = 0")
+    w.sql("delete from {t} where n % 5 = 0")
+    w.rows = {k: v for k, v in w.rows.items() if v[2] % 3 and v[2] % 5}
+    w.table.refresh()
+    assert [s.operation for s in require_sound(w.table)] == ["delete", "delete"]
+    w.call("expire_snapshots", ", older_than => timestamp '2100-01-01 00:00:00', retain_last => 1")
+    w.table.refresh()
+    assert w.table.position == position
+    with pytest.raises(HistoryGoneError):
+        require_sound(w.table)
+
+
+def test_a_table_with_rows_and_no_position_is_never_new(lake):
+    w = Kept(lake, "rows", "bigint")
+    assert require_sound(w.table) == []
+    w.sql("insert into {t} values (1, 'eu', null, 1, 'x')")
+    w.table.refresh()
+    with pytest.raises(NoPositionError):
+        require_sound(w.table)
+
+
+def test_without_its_tag_the_newest_position_counts(lake):
+    w = Kept(lake, "untagged", "bigint")
+    w.apply_random()
+    position = w.table.position
+    w.sql("alter table {t} drop tag frazil")
+    w.table.refresh()
+    assert w.table.position == position
+    w.apply_random()
+    w.check()
+    ref = w.lake.catalog.load_table(w.name).metadata.refs["frazil"]
+    assert ref.max_ref_age_ms == 2**63 - 1
+
+
+def test_a_table_from_the_future_stops(lake, monkeypatch):
+    w = Kept(lake, "future", "bigint")
+    w.apply_random()
+    monkeypatch.setattr("frazil.iceberg.soundness.time.time", lambda: w.table.head.committed_ms / 1000 - 120)
+    with pytest.raises(ClockError):
+        require_sound(w.table)
+
+
+def test_columns_change_in_the_swap_of_the_rows(lake):
+    w = Kept(lake, "columns", "bigint")
+    w.apply_random()
+    planned, before = w.table.position, w.table.head_id
+    steps = [{"step": "add", "name": "x", "to": "int", "comment": "new"}, {"step": "rename", "name": "v", "to": "w"}, {"step": "widen", "name": "n", "to": "long"}]  # fmt: skip
+    change = Change("row delta", columns=steps)
+    swap.commit(w.table, swap.written(w.table, change), lambda: change, planned, replace_position(planned))
+    assert w.table.head.parent == before
+    assert [(f.name, str(f.field_type)) for f in w.table.metadata.schema().fields][-3:] == [("n", "long"), ("w", "string"), ("x", "int")]  # fmt: skip
+    assert w.lake.catalog.load_table(w.name).current_snapshot().schema_id == w.table.metadata.current_schema_id
+    w.rows = {k: (*v, None) for k, v in w.rows.items()}
+    w.check()
+
+
+def test_a_look_needs_no_jvm(lake, tmp_path):
+    w = Kept(lake, "quiet", "bigint")
+    w.apply_random()
+    uri, warehouse = lake.options["uri"].removeprefix("jdbc:sqlite:"), lake.warehouse
+    code = f"""
+import sys
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from pyiceberg.catalog.sql import SqlCatalog
+from frazil.iceberg.table import LakeTable
+from frazil.iceberg.soundness import require_sound
+table = LakeTable(SqlCatalog("lake", uri="sqlite:///{uri}", warehouse="{warehouse}"), "{w.name}", ["k0"], None)
+print(table.position.batch, len(table.live_files), require_sound(table), "pyspark" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "1", "[]", "False"]
+
+
+@pytest.mark.parametrize("version", [3, 2])
+def test_a_compaction_that_is_overtaken_carries_over_what_was_deleted(lake, version):
+    w = Kept(lake, f"carry_v{version}", "string", "int", partitioned="region", version=version)
+    for _ in range(5):
+        w.apply_random(300, 150)
+    other = w.opened()
+    for _ in range(3):
+        sequence, live = other.head.sequence, other.live_files
+        jobs = [(other.metadata, other.io, [live[p] for p in paths], [other.vectors.of(live[p]) for p in paths], 1 << 20) for paths in compaction.plan(other, 1 << 20)]  # fmt: skip
+        groups = compaction.here(jobs)
+        for _ in range(2):
+            w.apply_random(300, 100)
+        done = compaction.swap_wave(other, groups, sequence)
+        assert done["carried"] and not done["lost"]
+        w.table.refresh()
+        w.check()
+        other.refresh()
+    w.apply_random(300, 100)
+    w.check()
+
+
+def test_ingestion_and_compaction_side_by_side_end_as_the_replay(lake):
+    w = Kept(lake, "beside", "bigint")
+    for _ in range(5):
+        w.apply_random(1000, 300)
+    stop, done = threading.Event(), []
+
+    def compacting():
+        table = w.opened()
+        while not stop.is_set():
+            done.append(compaction.compact(table, 1 << 20, 2))
+
+    thread = threading.Thread(target=compacting)
+    thread.start()
+    until = time.monotonic() + 120
+    while sum(d.get("groups", 0) for d in done) < 3 and time.monotonic() < until:
+        w.apply_random(1000, 200)
+        time.sleep(0.5)
+    stop.set()
+    thread.join()
+    assert sum(d.get("groups", 0) for d in done) >= 3, done
+    w.table.refresh()
+    w.check()
+
+
+def test_small_files_are_folded_and_old_snapshots_expire(lake):
+    w = Kept(lake, "fold", "bigint")
+    for _ in range(17):
+        w.apply_random(200, 60)
+    assert compaction.fold(w.table)["files"] >= 16 and len(w.table.live_files) == 1
+    w.check()
+    gone = json.loads(w.table.bridge.expire(w.table.handle, 2**62, 1))
+    w.table.refresh()
+    assert len(gone) >= 16 and [s.id for s in w.table.ancestors()] == [w.table.head_id]
+    w.apply_random(200, 60)
+    w.check()
+
+
+def test_upkeep_tags_past_states_and_keeps_what_they_name(lake):
+    w = Kept(lake, "upkeep", "bigint")
+    states = [w.apply_random().id for _ in range(3)]
+    now = datetime.now(UTC)
+    later = now + timedelta(hours=2)
+    wanted = {name: snapshot.id for name, snapshot, _ in upkeep.missing_tags(w.table, later)}
+    assert {states[-1]} == {*wanted.values()} and f"{now:hour_%Y%m%d_%H}" in wanted
+    assert [*upkeep.missing_tags(w.table, now)] == []  # the hour is not over
+    w.table.handle.manageSnapshots().createTag("hour_old", states[0]).commit()
+    health = upkeep.measure(w.table)
+    assert (health.rows, health.snapshots, health.files) == (len(w.rows), 3, len(w.table.live_files))
+    w.table.refresh()
+    assert upkeep.expire(w.table, 0.0) == 1 and upkeep.expire_if_large(w.table, 0.0) == 0
+    assert {*w.table.tags.values()} == {states[0], states[-1]}
+    assert upkeep.remove_orphans(w.table) == [] and not upkeep.rewrite_manifests(w.table)
+    w.apply_random()
+    w.check()

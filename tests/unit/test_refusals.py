@@ -1,0 +1,51 @@
+"""Tables and catalogs that setup refuses: each by its own words, with the statement that helps."""
+
+from __future__ import annotations
+
+import pytest
+from pyiceberg.table.metadata import TableMetadataUtil
+
+from frazil.iceberg.refusals import TableRefusedError, require_known_io, require_writable
+
+
+def metadata(version: int = 3, **properties: str):
+    """Return the metadata of a table with the columns id and st, which is nested."""
+    struct = {"type": "struct", "fields": [{"id": 3, "name": "x", "type": "int", "required": False}]}
+    fields = [{"id": 1, "name": "id", "type": "long", "required": True}, {"id": 2, "name": "st", "type": struct, "required": False}]  # fmt: skip
+    schema = {"type": "struct", "schema-id": 0, "fields": fields}
+    return TableMetadataUtil.parse_obj({
+        "format-version": version, "table-uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1", "location": "/t", "last-sequence-number": 0,
+        "last-updated-ms": 0, "last-column-id": 3, "schemas": [schema], "current-schema-id": 0, "partition-specs": [{"spec-id": 0, "fields": []}],
+        "default-spec-id": 0, "last-partition-id": 999, "sort-orders": [{"order-id": 0, "fields": []}], "default-sort-order-id": 0,
+        "properties": {n.replace("__", "-").replace("_", "."): v for n, v in properties.items()}, "next-row-id": 0,
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "problem", "cure"),
+    [
+        ({"write_merge_mode": "copy-on-write"}, ["id"], "write.merge.mode is copy-on-write", "('write.merge.mode' = 'merge-on-read')"),
+        ({"write_format_default": "orc"}, ["id"], "its new files are orc", "('write.format.default' = 'parquet')"),
+        ({"write_location__provider_impl": "x.Y"}, ["id"], "a location provider of its own", "UNSET TBLPROPERTIES"),
+        ({"encryption_key__id": "k"}, ["id"], "it is encrypted", "without encryption"),
+        ({}, ["id", "st"], "'st' is nested", "plain type"), ({}, ["no"], "no column 'no'", "ADD COLUMN"),
+    ],
+)  # fmt: skip
+def test_a_table_that_cannot_be_written_is_refused_with_the_statement_that_helps(given, key, problem, cure):
+    require_writable("lake.db.t", metadata(), ["id"])
+    with pytest.raises(TableRefusedError) as refused:
+        require_writable("lake.db.t", metadata(**given), key)
+    assert problem in refused.value.problem and cure in refused.value.cure and "lake.db.t" in str(refused.value)
+
+
+def test_all_that_is_in_the_way_is_told_at_once():
+    with pytest.raises(TableRefusedError) as refused:
+        require_writable("t", metadata(write_merge_mode="copy-on-write", write_format_default="avro"), ["st"])
+    assert len(refused.value.details) == 2
+
+
+@pytest.mark.parametrize("odd", ["s3.sse.type", "s3.access-points.bucket", "my.own.setting"])
+def test_a_catalog_whose_files_only_java_finds_is_refused(odd):
+    require_known_io("lake", {"s3.endpoint": "x", "warehouse": "s3://b", "io-impl": "y"})
+    with pytest.raises(TableRefusedError, match=odd):
+        require_known_io("lake", {odd: "x"})
