@@ -41,6 +41,11 @@ def commits(spark: SparkSession, catalog: str) -> Any:
     return _compiled[gateway]
 
 
+def opened(spark: SparkSession, catalog: str, name: str) -> Any:
+    """Return Java's handle of a table, which stays open."""
+    return commits(spark, catalog).load(spark._jsparkSession, f"{catalog}.{name}")
+
+
 def causes(error: BaseException) -> list[tuple[str, str]]:
     """Return the class and the message of each Java exception in an error, outermost first."""
     java: Any = getattr(error, "java_exception", None)

@@ -60,7 +60,9 @@ class LakeTable:
     @cached_property
     def handle(self) -> Any:
         """Java's handle of the table, which stays open."""
-        return self.bridge.load(self.session()._jsparkSession, self.spark_name)
+        from frazil.iceberg.java import opened
+
+        return opened(self.session(), self.catalog.name, self.name)
 
     # --- looks and commits
 
