@@ -35,7 +35,7 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     last: str = ""
     rows: int | None = None
     schema: int | None = None
-    """The id of the schema that the table had when this position was committed."""
+    """The id of the schema that Frazil gave the table last: after a rollback, others may know of newer columns."""
     landing: str = ""
     """The id of the landing that `last` is a pass of."""
     quarantine: SideFile | None = None

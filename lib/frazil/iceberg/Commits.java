@@ -37,7 +37,9 @@ public class Commits {
     /** Return the JSON of the schema that a table at `base` would have after some steps. Nothing is committed. */
     public String schema(Table table, String base, String steps) throws Exception {
         requireAt(base, operations(table).current());
-        return SchemaParser.toJson((Schema) evolved(table.updateSchema(), JSON.readTree(steps)).apply());
+        BaseTransaction transaction = (BaseTransaction) Transactions.newTransaction(table.name(), operations(table));
+        evolved(transaction.updateSchema(), JSON.readTree(steps)).commit(); // within the transaction, which ends here
+        return SchemaParser.toJson(transaction.currentMetadata().schema());
     }
 
     /**
@@ -51,6 +53,12 @@ public class Commits {
         requireAt(base, metadata);
         JsonNode change = JSON.readTree(json);
         BaseTransaction transaction = (BaseTransaction) Transactions.newTransaction(table.name(), operations);
+        Map properties = (Map) JSON.convertValue(change.get("properties"), Map.class);
+        if (!properties.isEmpty()) {
+            UpdateProperties entries = transaction.updateProperties();
+            for (Object name : properties.keySet()) entries.set((String) name, (String) properties.get(name));
+            entries.commit();
+        }
         if (change.get("columns").size() > 0) {
             evolved(transaction.updateSchema(), change.get("columns")).commit();
         }
@@ -65,7 +73,6 @@ public class Commits {
         Snapshot snapshot = next.currentSnapshot();
         requireRows(change, snapshot);
         TableMetadata.Builder builder = TableMetadata.buildFrom(next);
-        builder.setProperties((Map) JSON.convertValue(change.get("properties"), Map.class));
         if (summary.containsKey("frazil.position")) {
             builder.setRef(TAG, SnapshotRef.tagBuilder(snapshot.snapshotId()).maxRefAgeMs(Long.MAX_VALUE).build());
         }
@@ -130,10 +137,22 @@ public class Commits {
     private List files(Table table, JsonNode entries) {
         List found = new ArrayList();
         for (Object entry : entries) {
-            Integer spec = Integer.valueOf(((JsonNode) entry).get("spec-id").asInt());
-            found.add(ContentFileParser.fromJson((JsonNode) entry, (PartitionSpec) table.specs().get(spec)));
+            Integer number = Integer.valueOf(((JsonNode) entry).get("spec-id").asInt());
+            PartitionSpec spec = (PartitionSpec) table.specs().get(number);
+            found.add(ContentFileParser.fromJson((JsonNode) entry, spec.toUnbound().bind(schemaOf(table, spec))));
         }
         return found;
+    }
+
+    /** Return a schema that has all columns by which a spec partitions: some may be dropped since. */
+    private static Schema schemaOf(Table table, PartitionSpec spec) {
+        for (Object field : spec.fields()) {
+            Integer source = Integer.valueOf(((PartitionField) field).sourceId());
+            for (Object schema : table.schemas().values()) {
+                if (table.schema().findField(source) == null && ((Schema) schema).findField(source) != null) return (Schema) schema;
+            }
+        }
+        return table.schema();
     }
 
     /** A step is `add`, `rename`, `widen`, `optional`, `comment` or `drop`, of the column `name`. */

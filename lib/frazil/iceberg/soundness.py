@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError
+from frazil.iceberg.columns import require_own_columns
 from frazil.iceberg.snapshots import POSITION, TAG, Snapshot
 
 if TYPE_CHECKING:
@@ -33,8 +34,15 @@ class ClockError(FrazilError, code="clock-wrong"):
 def require_sound(table: LakeTable) -> list[Snapshot]:
     """Return the snapshots of others since the last own one, newest first.
 
-    Raises RolledBackError, HistoryGoneError, NoPositionError or ClockError, each with a cure that loses nothing.
+    Raises RolledBackError, HistoryGoneError, NoPositionError or ClockError, and what `columns` raises: each has a cure
+    that loses nothing.
     """
+    found = _since_own(table)
+    require_own_columns(table)
+    return found
+
+
+def _since_own(table: LakeTable) -> list[Snapshot]:
     if table.head and table.head.committed_ms / 1000 > time.time() + MOST_AHEAD_S:
         raise ClockError(f"{table.name} was changed in the future", "set this machine's clock, or wait")
     own = table.own
@@ -48,7 +56,7 @@ def require_sound(table: LakeTable) -> list[Snapshot]:
         if snapshot.id == own.id:
             return found
         found.append(snapshot)
-        if snapshot.sequence <= own.sequence or snapshot.parent is None:
+        if snapshot.sequence <= own.sequence or snapshot.parent is None or POSITION in snapshot.summary:
             raise rolled_back(table, found)
     raise HistoryGoneError(
         f"{table.name}: others expired the snapshots between its position and now",

@@ -9,8 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
+from frazil.iceberg.columns import COLUMNS, Step
 from frazil.iceberg.java import causes
 from frazil.iceberg.live_files import Delete, LiveFile, data_file_json, delete_json, in_order, partition_types
 from frazil.iceberg.snapshots import POSITION, TOKEN, Snapshot
@@ -44,6 +47,7 @@ class Change:
 
     `kind`: append, replace (all rows), row delta, or rewrite (of files whose rows have the data sequence number `sequence`).
     `columns` has steps as `Commits.java` takes them. `rows` is how many rows are live afterwards (None: not known).
+    `anew`: a person decided what the table's rows or position are, so its history does not matter.
     """
 
     kind: str
@@ -51,11 +55,12 @@ class Change:
     add_deletes: list[Delete] = field(default_factory=list)
     remove: list[LiveFile] = field(default_factory=list)
     remove_deletes: list[Delete] = field(default_factory=list)
-    columns: list[dict[str, str]] = field(default_factory=list)
+    columns: list[Step] = field(default_factory=list)
     summary: dict[str, str] = field(default_factory=dict)
     properties: dict[str, str] = field(default_factory=dict)
     sequence: int = 0
     rows: int | None = None
+    anew: bool = False
 
     def to_json(self, metadata: TableMetadata) -> str:
         """Return the change as `Commits.java` takes it."""
@@ -92,20 +97,23 @@ class Written:
     """A change whose files are written, which nobody sees yet. By its token the commit is found, however it ended."""
 
     change: Change
-    head: int | None
-    schema: int
+    state: tuple[int | None, int, int]
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
     at_s: float = field(default_factory=time.time)
 
     def fits(self, table: LakeTable) -> bool:
         """Return whether the files may still be committed: the table's rows and columns are those that they were written for."""
-        there = (table.head_id, table.metadata.current_schema_id)
-        return there == (self.head, self.schema) and time.time() - self.at_s < OLDEST_S
+        return _state(table) == self.state and time.time() - self.at_s < OLDEST_S
 
 
 def written(table: LakeTable, change: Change) -> Written:
     """Return a change that was written for a table's present state."""
-    return Written(change, table.head_id, table.metadata.current_schema_id)
+    return Written(change, _state(table))
+
+
+def _state(table: LakeTable) -> tuple[int | None, int, int]:
+    """Return what files depend on: the rows, the columns, and the id that the next new column gets."""
+    return table.head_id, table.metadata.current_schema_id, table.metadata.last_column_id
 
 
 def commit(
@@ -126,13 +134,15 @@ def commit(
     for attempt in range(ATTEMPTS):
         if found := find(table, first.token):
             return found
-        require_sound(table)
+        if not now.change.anew:
+            require_sound(table)
         if planned is not None and table.position != planned:
             raise PositionMovedError(f"{table.name}: another run committed a batch meanwhile", "let it go on")
         try:
             now = now if now.fits(table) else replace(written(table, write()), token=first.token)
-            named = {TOKEN: first.token, POSITION: (position or table.position).text}
-            table.swap(replace(now.change, summary=now.change.summary | named))
+            table.swap(
+                replace(now.change, summary=now.change.summary | _named(table, first.token, now.change, position))
+            )
         except Exception as error:
             why = {name for name, _ in causes(error)}
             steadily(table.refresh)
@@ -141,6 +151,19 @@ def commit(
             if not why & FAILED:  # else somebody was faster, and the table is ready for the next attempt
                 time.sleep(min(0.1 * (2**attempt - 1), 2.0))
     raise AssertionError("the last attempt returns or raises")
+
+
+def pass_others(table: LakeTable) -> Snapshot:
+    """Commit nothing on top of what others committed, so that the tag is the newest snapshot; return it."""
+    change = Change("row delta")
+    return commit(table, written(table, change), lambda: change)
+
+
+def _named(table: LakeTable, token: str, change: Change, position: Position | None) -> dict[str, str]:
+    """Return what a summary says of a commit: its token, and the position afterwards."""
+    known = change.properties.get(COLUMNS) or table.metadata.properties.get(COLUMNS)
+    schema = json.loads(known)["schema"] if known else None
+    return {TOKEN: token, POSITION: structs.replace(position or table.position, schema=schema).text}
 
 
 def find(table: LakeTable, token: str) -> Snapshot | None:

@@ -1,0 +1,163 @@
+"""What a table knows of its columns: one property, set in the swap that changes something of it; and how columns change with a batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+from pyiceberg.schema import Schema
+
+from frazil.errors import FrazilError
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+    from frazil.iceberg.table import LakeTable
+    from frazil.settings.spec import TableSpec
+
+COLUMNS = "frazil.columns"
+"""The property."""
+ICEBERG_NAMES = {"bigint": "long", "timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
+"""Iceberg's names of types that Spark names otherwise."""
+Step = dict[str, str]
+"""A change of columns, as `Commits.java` takes it: `step`, the column's `name`, and where needed `to` and `comment`."""
+
+
+class Known(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What a table knows of a column: its field id, its names in the lake and in files, and how its values are read."""
+
+    id: int
+    name: str
+    type: str
+    """The lake's type, as Iceberg names it."""
+    dms: str
+    """The DMS type by which its values are read."""
+    key: bool = False
+    mask: str = ""
+    file_name: str = ""
+    """The name in files, if it is another one."""
+    former: tuple[str, ...] = ()
+    """Earlier names in files, the newest first."""
+    carried: bool = True
+    """Whether the newest file had it."""
+    by: str = "spec"
+    """Who wants it: the `spec`, the `files`, or nobody any more, as it is `kept`."""
+
+
+class Columns(msgspec.Struct, frozen=True):
+    """The columns that Frazil gave a table last, and the id of the schema that had them."""
+
+    schema: int
+    columns: tuple[Known, ...]
+
+    @property
+    def text(self) -> str:
+        """The property's value."""
+        return msgspec.json.encode(self).decode()
+
+
+class OtherWriterError(FrazilError, code="other-writer", decision=True):
+    """Another writer changed columns of a table, so values would be read under wrong names. Change them back, or load the table again."""
+
+
+class ColumnsRolledBackError(FrazilError, code="columns-rolled-back", decision=True):
+    """A table was rolled back behind a change of its columns, and files from then no longer fit it. Load the table again."""
+
+
+@dataclass(frozen=True)
+class Evolved:
+    """A table's columns with a batch: the steps that lead there, the metadata with which its files are written, and what is known then."""
+
+    steps: list[Step]
+    metadata: TableMetadata
+    known: Columns | None = None
+    """What is known then (None: as before)."""
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The property that the swap sets."""
+        return {COLUMNS: self.known.text} if self.known else {}
+
+
+def iceberg_type(lake_type: str) -> str:
+    """Return Iceberg's name of a type that Spark names."""
+    return ICEBERG_NAMES.get(lake_type, lake_type.replace(",", ", ").replace("  ", " "))
+
+
+def columns_of(spec: TableSpec, schema: Schema, number: int) -> Columns:
+    """Return what is known of a table that has the columns of a spec, in a schema with an id."""
+    return Columns(number, tuple(
+        Known(
+            schema.find_field(c.name).field_id, c.name, iceberg_type(c.lake_type), c.type,
+            key=c.name in spec.key, mask=c.mask, former=c.renamed_from,
+        )
+        for c in spec.lake_columns
+    ))  # fmt: skip
+
+
+def known_columns(metadata: TableMetadata) -> Columns | None:
+    """Return what a table knows of its columns; None if Frazil gave it none."""
+    text = metadata.properties.get(COLUMNS)
+    return msgspec.json.decode(text, type=Columns) if text else None
+
+
+def evolved(table: LakeTable, steps: Sequence[Step], known: Iterable[Known]) -> Evolved:
+    """Return the table's columns after some steps, which are not committed. `known` may have 0 as the id of a new column."""
+    metadata = table.metadata
+    if steps:
+        schema = Schema.model_validate_json(table.bridge.schema(table.handle, table.location, json.dumps(steps)))
+        schemas = [s for s in metadata.schemas if s.schema_id != schema.schema_id]
+        metadata = metadata.model_copy(update={"schemas": [*schemas, schema], "current_schema_id": schema.schema_id})
+    schema, before = metadata.schema(), known_columns(metadata)
+    named = tuple(msgspec.structs.replace(k, id=schema.find_field(k.name).field_id) for k in known)
+    number = schema.schema_id if steps or before is None else before.schema
+    return Evolved([*steps], metadata, Columns(number, named))
+
+
+def require_own_columns(table: LakeTable) -> None:
+    """Raise OtherWriterError if others renamed or dropped columns, or added nested ones; ColumnsRolledBackError after a rollback."""
+    known, schema = known_columns(table.metadata), table.metadata.schema()
+    if known is None:
+        return
+    odd = [*_odd(known, schema)]
+    if odd:
+        problem = f"{table.name}: another writer {', '.join(what for what, _ in odd)}"
+        raise OtherWriterError(problem, odd[0][1].format(table=table.spark_name), [f"or: {way}" for _, way in odd[1:]])
+    then = table.position.schema
+    if then is not None and then != known.schema:
+        names = ", ".join(_differences(table.metadata, then, known.schema)) or "their order or comments"
+        raise ColumnsRolledBackError(
+            f"{table.name} was rolled back behind a change of its columns ({names})",
+            "restart the table: all its files are read under the columns that it has now",
+        )
+
+
+def _odd(known: Columns, schema: Schema) -> Iterator[tuple[str, str]]:
+    """Yield what others did to columns, and the way on."""
+    reload = "restart the table: all rows are loaded under the names that its columns have now"
+    names = {field.field_id: field.name for field in schema.fields}
+    for column in known.columns:
+        now = names.get(column.id)
+        if now is None:
+            yield f"dropped the column '{column.name}'", reload
+        elif now != column.name:
+            yield (
+                f"renamed the column '{column.name}' to '{now}'",
+                f"ALTER TABLE {{table}} RENAME COLUMN {now} TO {column.name}",
+            )
+    for field in schema.fields:
+        if not field.field_type.is_primitive:
+            way = f"move it to a table of its own, then ALTER TABLE {{table}} DROP COLUMN {field.name}"
+            yield f"added the nested column '{field.name}'", way
+
+
+def _differences(metadata: TableMetadata, then: int, now: int) -> Iterator[str]:
+    """Yield the columns in which two schemas of a table differ."""
+    found = {s.schema_id: {f.field_id: (f.name, str(f.field_type)) for f in s.fields} for s in metadata.schemas}
+    old, new = found.get(then, {}), found.get(now, {})
+    for number in sorted({*old, *new}):
+        if old.get(number) != new.get(number):
+            yield f"'{(new.get(number) or old[number])[0]}'"
