@@ -31,8 +31,8 @@ Job = tuple["TableMetadata", "FileIO", list[LiveFile], list[BitMap64], int]
 """What a rewrite of one group needs, here or in a task."""
 PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.5
 """How often, and how long at most, a swap waits for somebody's commit, to come just after it."""
-WORN = 0.1
-"""A file is rewritten alone once this share of its rows is deleted."""
+WORN, WORN_OF_MANY, MANY_FILES = 0.1, 0.05, 1000
+"""A file is rewritten alone once this share of its rows is deleted; in a table of many files, in which each batch touches more, a smaller one."""
 MANY, SMALL_BYTES = 16, 1 << 20
 """Ingestion folds small files once there are so many below that size: each commit writes the vectors of all files that it touches."""
 
@@ -54,8 +54,10 @@ class Group:
     new: list[LiveFile]
 
 
-def plan(table: LakeTable, target_bytes: int, worn: float = WORN) -> list[list[str]]:
+def plan(table: LakeTable, target_bytes: int, worn: float | None = None) -> list[list[str]]:
     """Return the groups of small or worn files, by path, each of about the target size."""
+    if worn is None:
+        worn = WORN_OF_MANY if len(table.live_files) > MANY_FILES else WORN
     spec, found, numbered = table.metadata.default_spec_id, [], table.metadata.format_version < 3
     for column in table.metadata.schema().fields:
         if not column.field_type.is_primitive or column.initial_default is not None:
@@ -101,7 +103,7 @@ def compact(
     target_bytes: int,
     at_once: int,
     run: Callable[[list[Job]], list[Group]] = here,
-    worn: float = WORN,
+    worn: float | None = None,
     waits: bool = True,
 ) -> dict[str, int]:
     """Compact a table, so many groups at once by a runner. Return what was done: groups, files, bytes, carried deletes, and groups that were lost."""

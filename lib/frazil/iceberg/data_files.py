@@ -6,15 +6,18 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.io.fileformat import FileFormatFactory
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table.locations import load_location_provider
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
@@ -33,9 +36,10 @@ LINEAGE = {ROW_ID: 2147483540, LAST_UPDATED: 2147483539}
 
 
 def by_partition(metadata: TableMetadata, rows: pa.Table) -> Iterator[tuple[Record, np.ndarray]]:
-    """Yield each partition that rows have, with the numbers of its rows."""
+    """Yield each partition that rows have, with the numbers of its rows in the table's order."""
+    ordered = _in_order(metadata, rows)
     if metadata.spec().is_unpartitioned() or not len(rows):
-        yield from [(Record(), np.arange(len(rows)))] if len(rows) else []
+        yield from [(Record(), ordered)] if len(rows) else []
         return
     codes, values = np.zeros(len(rows), np.int64), []
     for field in metadata.spec().fields:
@@ -47,7 +51,7 @@ def by_partition(metadata: TableMetadata, rows: pa.Table) -> Iterator[tuple[Reco
         of_row = np.array([number[v] for v in distinct])[encoded.indices.to_numpy()]
         codes = codes * len(number) + of_row
         values.append([*number])
-    order = np.argsort(codes, kind="stable")
+    order = ordered[np.argsort(codes[ordered], kind="stable")]
     for part in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
         code = int(codes[part[0]])
         record: list[Any] = []
@@ -55,6 +59,16 @@ def by_partition(metadata: TableMetadata, rows: pa.Table) -> Iterator[tuple[Reco
             code, place = divmod(code, len(known))
             record.insert(0, known[place])
         yield Record(*record), part
+
+
+def _in_order(metadata: TableMetadata, rows: pa.Table) -> np.ndarray:
+    """Return the numbers of rows in the table's order, as far as it names columns: rows that are written at once are sorted."""
+    order = next((o for o in metadata.sort_orders if o.order_id == metadata.default_sort_order_id), None)
+    by = [
+        (metadata.schema().find_column_name(f.source_id), "descending" if f.direction.name == "DESC" else "ascending")
+        for f in takewhile(lambda f: isinstance(f.transform, IdentityTransform), order.fields if order else ())
+    ]
+    return pc.sort_indices(rows, by).to_numpy() if by else np.arange(len(rows))
 
 
 def _internal(value: Any) -> Any:
@@ -97,18 +111,22 @@ class DataFileWriter:
     def write(self, rows: pa.Table) -> None:
         """Add rows; their columns are those of `arrow_schema`, by name."""
         self._waiting.append(rows.select(self.arrow_schema.names))
-        if sum(some.nbytes for some in self._waiting) >= GROUP_BYTES:
-            self._write_group()
-            if self._writer._fos.tell() >= self.target:
-                self._close_file()
+        if self.waiting_bytes >= GROUP_BYTES:
+            self.flush()
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The size of the rows that wait for their row group."""
+        return sum(some.nbytes for some in self._waiting)
 
     def close(self) -> list[LiveFile]:
         """Finish, and return the new files, which nothing names yet."""
-        self._write_group()
+        self.flush()
         self._close_file()
         return self._done
 
-    def _write_group(self) -> None:
+    def flush(self) -> None:
+        """Write what waits as a row group; a file that has its size ends with it."""
         if not self._waiting:
             return
         if self._writer is None:
@@ -120,6 +138,8 @@ class DataFileWriter:
             )
         self._writer.write(pa.concat_tables(self._waiting).cast(self.arrow_schema))
         self._waiting = []
+        if self._writer._fos.tell() >= self.target:
+            self._close_file()
 
     def _close_file(self) -> None:
         if self._writer is None:

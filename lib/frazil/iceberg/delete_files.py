@@ -38,6 +38,10 @@ class DamagedVectorError(FrazilError, code="vector-damaged"):
     """A deletion vector differs from its checksum. Roll the table back to a snapshot before it, or load the table again."""
 
 
+class PartitionDroppedError(FrazilError, code="partition-dropped"):
+    """A column by which a table is partitioned was dropped, and engines end on files of such partitions. Rewrite or copy the table."""
+
+
 class Vectors:
     """The bitmaps of deleted rows. What was read or written is kept while it is live, by file and offset."""
 
@@ -72,6 +76,7 @@ class Vectors:
         On format v3, and on v2 where few files lose rows, they hold all deleted rows of a file. Where many do, a partition
         gets one file of the new rows alone.
         """
+        _require_partitions(metadata, [file for file, _ in dead])
         if metadata.format_version < 3 and len(dead) > MANY:
             partitions: dict[str, list[tuple[LiveFile, BitMap64]]] = {}
             for file, rows in dead:
@@ -111,6 +116,17 @@ class Vectors:
         with self.io.new_output(location).create() as out:
             out.write(content)
         return location
+
+
+def _require_partitions(metadata: TableMetadata, files: list[LiveFile]) -> None:
+    """Raise PartitionDroppedError for a file in a partition by a column that was dropped: Iceberg forgets such values, and scans fail."""
+    there = metadata.schema().field_ids
+    sources = {s.spec_id: [f.source_id for f in s.fields] for s in metadata.partition_specs}
+    for file in files:
+        gone = [n for n, source in enumerate(sources[file.spec_id]) if source not in there]
+        if any(file.partition[n] is not None for n in gone):
+            cure = "CALL system.rewrite_data_files on the table, with options => map('rewrite-all', 'true')"
+            raise PartitionDroppedError(f"{file.path} is in a partition by a column that was dropped", cure)
 
 
 def _of_file(

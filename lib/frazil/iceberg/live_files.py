@@ -161,8 +161,13 @@ def _in_partition(delete: Delete, files: dict[str, LiveFile]) -> list[str]:
 
 
 def partition_types(metadata: TableMetadata) -> dict[int, StructType]:
-    """Return the types of partition values by spec id."""
-    return {spec.spec_id: spec.partition_type(metadata.schema()) for spec in metadata.partition_specs}
+    """Return the types of partition values by spec id, from a schema that has all their columns: some may be dropped since."""
+    schemas = [metadata.schema(), *reversed(metadata.schemas)]
+    found = {}
+    for spec in metadata.partition_specs:
+        needed = {field.source_id for field in spec.fields}
+        found[spec.spec_id] = spec.partition_type(next(s for s in schemas if needed <= s.field_ids))
+    return found
 
 
 def data_file_json(types: dict[int, StructType], file: LiveFile) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from frazil.errors import FrazilError
+from frazil.iceberg.doubled_keys import NAMED, added_by_others, doubled, doubled_error, names_of
 from frazil.iceberg.key_bounds import comparable, may_hold
 from frazil.iceberg.key_hashes import key_numbers, mixed
 from frazil.iceberg.key_segments import Rows, Segment, Segments, read_keys
@@ -43,10 +43,6 @@ class Found:
     row_id: np.ndarray
 
 
-class DoubledKeyError(FrazilError, code="key-twice"):
-    """A key has two live rows: another writer doubled it. Delete one of them by SQL, or restart the table."""
-
-
 def wants_segments(table: LakeTable, lasts: bool, budget_bytes: int) -> bool:
     """Return whether segments pay for themselves: in a run that lasts, of a table whose keys fit a budget of memory."""
     return lasts and sum(f.rows for f in table.live_files.values()) * BYTES_A_ROW <= budget_bytes
@@ -62,17 +58,47 @@ def locate(table: LakeTable, segments: Segments | None, keys: pa.Table, run: Run
     wanted = [k[order] for k in numbers]
     if np.logical_and.reduce([k[1:] == k[:-1] for k in wanted]).any():
         raise ValueError(f"{table.name}: a batch has a key twice")
+    found = _found(table, segments, wanted, keys[0], run)
+    return [Found(f.file, order[f.n], f.position, f.row_id) for f in found]
+
+
+def require_unique_keys(table: LakeTable, segments: Segments | None, run: Run | None = None) -> None:
+    """Raise DoubledKeyError if a key that others added since the last own commit has another live row. It costs what they added."""
+    added = added_by_others(table)
+    if places := doubled(table, added):
+        raise doubled_error(table, names_of(table, places), len(places))
+    for file in added:
+        rows = read_keys(table.io, file.path, table.key_ids)
+        order = np.argsort(mixed(rows.keys[0]))
+        wanted = [k[order] for k in rows.keys]
+        same = np.logical_and.reduce([k[1:] == k[:-1] for k in wanted])  # one of two is deleted
+        _found(table, segments, [k[np.append(True, ~same)] for k in wanted], None, run)
+
+
+def _found(
+    table: LakeTable,
+    segments: Segments | None,
+    wanted: list[np.ndarray],
+    values: pa.ChunkedArray | None,
+    run: Run | None,
+) -> list[Found]:
+    """Find the live rows of wanted keys, in order of their hash; `values` of the key's first column make a scan short."""
     if segments is not None:
         segments.have(table)
         found = [*_by_segments(segments, table.live_files, table.vectors, wanted)]
     else:
-        found = [*_by_scan(table, comparable(keys[0]), wanted, run or here)]
-    found = [Found(f.file, order[f.n], f.position, f.row_id) for f in found if len(f.n)]
+        found = [*_by_scan(table, values, wanted, run or here)]
+    found = [f for f in found if len(f.n)]
     times = np.bincount(np.concatenate([f.n for f in found])) if found else np.zeros(1, int)
     if times.max() > 1:
-        problem = f"{table.name} has {(times > 1).sum()} of the batch's keys twice: another writer doubled them"
-        raise DoubledKeyError(problem, "delete one row of each by SQL, or restart the table")
+        twice = np.flatnonzero(times > 1)
+        places = [_place_of(found, n) for n in twice[:NAMED].tolist()]
+        raise doubled_error(table, names_of(table, places), len(twice))
     return found
+
+
+def _place_of(found: list[Found], n: int) -> tuple[str, int]:
+    return next((f.file.path, int(f.position[np.flatnonzero(f.n == n)[0]])) for f in found if (f.n == n).any())
 
 
 def _by_segments(
@@ -85,10 +111,12 @@ def _by_segments(
                 yield _alive(vectors, Found(live[path], n, position, row_id))
 
 
-def _by_scan(table: LakeTable, values: list, wanted: list[np.ndarray], run: Run) -> Iterator[Found]:
+def _by_scan(table: LakeTable, values: pa.ChunkedArray | None, wanted: list[np.ndarray], run: Run) -> Iterator[Found]:
     """Find keys in the key columns of the files that may hold some, by their bounds."""
     kind = table.metadata.schema().find_type(table.key_ids[0])
-    files = may_hold(table.live_files.values(), kind, values)
+    files = [*table.live_files.values()]
+    if values is not None:
+        files = may_hold(files, kind, comparable(values))
     places = run([(table.io, file.path, table.key_ids, wanted) for file in files])
     for file, found in zip(files, places, strict=True):
         yield _alive(table.vectors, Found(file, *found))

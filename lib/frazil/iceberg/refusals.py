@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError
+from frazil.iceberg.delete_files import PartitionDroppedError
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -26,6 +27,7 @@ class TableRefusedError(FrazilError, code="table-refused"):
 
 def require_writable(name: str, metadata: TableMetadata, key: Sequence[str]) -> None:
     """Raise TableRefusedError for a table that Frazil cannot write, with all that is in its way; `name` is the one in Spark."""
+    _require_partitions(name, metadata)
     found = [*_refusals(name, metadata, key)]
     if found:
         (problem, cure), *more = found
@@ -35,8 +37,6 @@ def require_writable(name: str, metadata: TableMetadata, key: Sequence[str]) -> 
 def _refusals(name: str, metadata: TableMetadata, key: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield what is in the way, and the statement that helps."""
     told, schema = metadata.properties, metadata.schema()
-    if metadata.format_version < 2:
-        yield "it has format version 1, which has no deletes of rows", _set(name, "format-version", "2")
     for mode in MODES:
         if told.get(mode) == "copy-on-write":
             yield f"{mode} is copy-on-write, and Frazil writes row deltas", _set(name, mode, "merge-on-read")
@@ -63,6 +63,13 @@ def require_known_io(catalog: str, properties: dict[str, str]) -> None:
     if odd:
         problem = f"the catalog {catalog} has the option {odd[0]}, which PyIceberg does not know"
         raise TableRefusedError(problem, "set it at the bucket, and take it out of catalog_options", odd[1:])
+
+
+def _require_partitions(name: str, metadata: TableMetadata) -> None:
+    gone = {f.source_id for f in metadata.spec().fields} - metadata.schema().field_ids
+    if gone:
+        cure = f"CREATE TABLE {name}_copy USING iceberg AS SELECT * FROM {name}, and name it as the target in the spec"
+        raise PartitionDroppedError(f"{name}: a column that partitions it was dropped", cure)
 
 
 def _set(name: str, entry: str, value: str) -> str:

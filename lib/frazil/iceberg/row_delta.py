@@ -4,37 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
 from frazil.core.latest import Latest
+from frazil.iceberg.columns import Evolved
 from frazil.iceberg.data_files import ROW_ID, DataFileWriter, by_partition
+from frazil.iceberg.doubled_keys import DoubledInLoadError, doubled, names_of
 from frazil.iceberg.key_hashes import key_numbers
 from frazil.iceberg.key_segments import Rows, Segments
 from frazil.iceberg.live_files import LiveFile
-from frazil.iceberg.locate import Found, locate
-from frazil.iceberg.stored_values import with_stored_values
+from frazil.iceberg.locate import Found, locate, require_unique_keys
+from frazil.iceberg.stored_values import with_columns_of_others, with_stored_values
 from frazil.iceberg.swap import Change
 from frazil.iceberg.table import LakeTable
 
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
 
-def write_batch(table: LakeTable, segments: Segments | None, latest: Latest) -> Change:
+WAITING_BYTES = 512 << 20
+"""Rows of a load that wait in memory for their row groups, over all partitions."""
+
+
+def write_batch(table: LakeTable, segments: Segments | None, latest: Latest, columns: Evolved | None = None) -> Change:
     """Write the files of a batch for the table's present state. Nobody sees them before their swap.
 
-    Raises NoStoredRowError if rows lack values that the table has not.
+    `columns` are those that the table gets with the batch. Raises NoStoredRowError if rows lack values that the table
+    has not, and DoubledKeyError if others doubled a key.
     """
-    rows = with_stored_values(table, segments, latest.partial) if latest.partial else latest.rows
-    latest = replace(latest, rows=rows, partial=None)
-    keys = latest.keys.select(table.key)
-    found = locate(table, segments, keys)
+    columns = columns or Evolved([], table.metadata)
+    rows = latest.rows
+    if latest.partial:
+        rows = with_stored_values(table, segments, latest.partial, columns.metadata)
+    require_unique_keys(table, segments)
+    found = locate(table, segments, latest.keys)
+    rows = with_columns_of_others(table, columns.metadata, replace(latest, rows=rows), found)
     deletes, replaced = table.vectors.write(table.metadata, [(f.file, BitMap64(f.position)) for f in found])
     return Change(
         "row delta",
-        add=_write_rows(table, segments, latest, key_numbers(keys.columns), found),
+        add=_write_rows(table, columns.metadata, segments, replace(latest, rows=rows, partial=None), found),
         add_deletes=deletes,
         remove_deletes=replaced,
+        columns=columns.steps,
+        properties=columns.properties,
         rows=_rows_afterwards(table, latest, found),
     )
 
@@ -48,33 +63,47 @@ def _rows_afterwards(table: LakeTable, latest: Latest, found: list[Found]) -> in
     return before - sum(len(f.n) for f in found) + len(latest.rows)
 
 
-def write_rows(table: LakeTable, kind: str, rows: Iterable[pa.Table]) -> Change:
-    """Write rows that find no stored ones: `append` them, or `replace` all rows of the table, as a load does."""
+def write_rows(table: LakeTable, kind: str, rows: Iterable[pa.Table], columns: Evolved | None = None) -> Change:
+    """Write rows that find no stored ones: `append` them, or `replace` all rows of the table, as a load does.
+
+    `columns` are those that the table gets with them. Raises DoubledInLoadError if two rows have one key.
+    """
+    columns = columns or Evolved([], table.metadata)
     writers: dict[str, DataFileWriter] = {}
     for some in rows:
-        for partition, numbers in by_partition(table.metadata, some):
+        for partition, numbers in by_partition(columns.metadata, some):
             place = str(partition)
             if place not in writers:
-                writers[place] = DataFileWriter(table.metadata, table.io, partition)
+                writers[place] = DataFileWriter(columns.metadata, table.io, partition)
             writers[place].write(some.take(numbers))
-    return Change(kind, add=[file for writer in writers.values() for file in writer.close()])
+        while sum(writer.waiting_bytes for writer in writers.values()) > WAITING_BYTES:
+            max(writers.values(), key=lambda writer: writer.waiting_bytes).flush()
+    files = [file for writer in writers.values() for file in writer.close()]
+    _require_unique(table, files + ([*table.live_files.values()] if kind == "append" else []))
+    return Change(kind, add=files, columns=columns.steps, properties=columns.properties, anew=kind == "replace")
+
+
+def _require_unique(table: LakeTable, files: list[LiveFile]) -> None:
+    """Raise DoubledInLoadError if rows of data files have the same key; tables without one have no such rows."""
+    if table.key_ids and (places := doubled(table, files)):
+        raise DoubledInLoadError(table.name, names_of(table, places))
 
 
 def _write_rows(
-    table: LakeTable, segments: Segments | None, latest: Latest, keys: list[np.ndarray], found: list[Found]
+    table: LakeTable, metadata: TableMetadata, segments: Segments | None, latest: Latest, found: list[Found]
 ) -> list[LiveFile]:
     """Write the new rows. On format v3 a row keeps its row id; segments get to know the new files even before they are live."""
-    kept, rows = np.flatnonzero(~latest.deleted), latest.rows
+    kept, rows, keys = np.flatnonzero(~latest.deleted), latest.rows, key_numbers(latest.keys.columns)
     lineage: tuple[str, ...] = ()
     row_id = np.full(len(latest.deleted), -1)
-    if table.metadata.format_version >= 3:
+    if metadata.format_version >= 3:
         for f in found:
             row_id[f.n] = f.row_id
         lineage = (ROW_ID,)
         rows = rows.append_column(ROW_ID, pa.array(row_id[kept], mask=row_id[kept] < 0))
     files = []
-    for partition, numbers in by_partition(table.metadata, rows):
-        writer = DataFileWriter(table.metadata, table.io, partition, lineage)
+    for partition, numbers in by_partition(metadata, rows):
+        writer = DataFileWriter(metadata, table.io, partition, lineage)
         writer.write(rows.take(numbers))
         for file in writer.close():
             mine, numbers = np.split(numbers, [file.rows])

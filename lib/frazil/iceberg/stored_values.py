@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
+from frazil.core.latest import Latest
 from frazil.core.partial_rows import Filled
 from frazil.errors import FrazilError
 from frazil.iceberg.key_segments import Segments
-from frazil.iceberg.locate import locate
+from frazil.iceberg.locate import Found, locate
 from frazil.iceberg.read_rows import rows_at
 from frazil.iceberg.table import LakeTable
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
 
 
 class NoStoredRowError(FrazilError, code="no-stored-row"):
@@ -24,19 +30,21 @@ class NoStoredRowError(FrazilError, code="no-stored-row"):
         """The places of such rows among those of the batch."""
 
 
-def with_stored_values(table: LakeTable, segments: Segments | None, partial: Filled) -> pa.Table:
-    """Return rows with the values that they lack. Raises NoStoredRowError for rows that are nowhere."""
+def with_stored_values(
+    table: LakeTable, segments: Segments | None, partial: Filled, metadata: TableMetadata
+) -> pa.Table:
+    """Return rows with the values that they lack, by the columns of some metadata. Raises NoStoredRowError for rows that are nowhere."""
     lacks = np.any([*partial.missing.values()], axis=0)
     if partial.lost.any():
         raise NoStoredRowError(table.name, np.flatnonzero(partial.lost))
     places = np.flatnonzero(lacks)
     if not len(places):
         return partial.rows
-    found = locate(table, segments, partial.stored.select(table.key).take(pa.array(places)))
+    found = locate(table, segments, partial.stored.take(pa.array(places)))
     number = np.concatenate([f.n for f in found]) if found else np.empty(0, np.int64)
     if len(number) < len(places):
         raise NoStoredRowError(table.name, np.delete(places, number))
-    whole = schema_to_pyarrow(table.metadata.schema())
+    whole = schema_to_pyarrow(metadata.schema())
     schema = pa.schema([whole.field(name) for name, mask in partial.missing.items() if mask.any()])
     stored = pa.concat_tables([rows_at(table.io, f.file.path, f.position, schema) for f in found])
     at = np.full(len(lacks), -1)
@@ -46,4 +54,21 @@ def with_stored_values(table: LakeTable, segments: Segments | None, partial: Fil
         mask = pa.array(partial.missing[name])
         values = stored[name].take(pa.array(at, mask=at < 0))
         rows = rows.set_column(rows.column_names.index(name), name, pc.if_else(mask, values, rows[name]))
+    return rows
+
+
+def with_columns_of_others(table: LakeTable, metadata: TableMetadata, latest: Latest, found: list[Found]) -> pa.Table:
+    """Return the rows of a batch with the columns that they know nothing of: a stored row keeps its values, a new key has none."""
+    rows, whole = latest.rows, schema_to_pyarrow(metadata.schema())
+    schema = pa.schema([field for field in whole if field.name not in rows.column_names])
+    if not len(schema):
+        return rows
+    stored = pa.concat_tables(
+        [schema.empty_table(), *(rows_at(table.io, f.file.path, f.position, schema) for f in found)]
+    )
+    at = np.full(len(latest.deleted), -1)
+    at[np.concatenate([np.empty(0, int), *(f.n for f in found)])] = np.arange(len(stored))
+    kept = at[~latest.deleted]
+    for field in schema:
+        rows = rows.append_column(field, stored[field.name].take(pa.array(kept, mask=kept < 0)))
     return rows

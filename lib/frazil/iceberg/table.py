@@ -32,8 +32,9 @@ class LakeTable:
     """The state of a table. Looks need no JVM, until `bridge` was asked for the first time."""
 
     def __init__(self, catalog: Catalog, name: str, key: Sequence[str], session: Callable[[], SparkSession]):
-        self.catalog, self.name, self.key, self.session = catalog, name, tuple(key), session
-        self.location = ""
+        self.catalog, self.name, self.session = catalog, name, session
+        self.location, self.key_ids = "", [0] * len(key)
+        """The field ids of the key's columns, in the key's order; 0: there is no such column."""
         self._snapshots: dict[int, dict[str, Any]] = {}
         self._refs: dict[str, int] = {}
         self.rewinds = 0
@@ -42,6 +43,8 @@ class LakeTable:
         self.vectors, self._manifests = Vectors(), Manifests()
         self._opened_s = 0.0
         self.refresh()
+        ids = {field.name: field.field_id for field in self.metadata.schema().fields}
+        self._manifests.key_ids = self.key_ids = [ids.get(column, 0) for column in key]
 
     # --- the way to Java
 
@@ -120,7 +123,6 @@ class LakeTable:
         self.metadata: TableMetadata = TableMetadataUtil.parse_obj(told | without)
         """Schemas, partition specs and properties; it has no snapshots."""
         self.ever_had_rows = bool(told.get("last-sequence-number")) or bool(self._snapshots)
-        self._manifests.key_ids = self.key_ids
 
     def _follows(self, before: Snapshot) -> bool:
         """Return whether the current snapshot has this one in its history; False as well if others expired what is between."""
@@ -129,9 +131,9 @@ class LakeTable:
     # --- what the metadata say
 
     @property
-    def key_ids(self) -> list[int]:
-        """The field ids of the key's columns."""
-        return [self.metadata.schema().find_field(name).field_id for name in self.key]
+    def key(self) -> list[str]:
+        """The names of the key's columns."""
+        return [self.metadata.schema().find_field(number).name for number in self.key_ids]
 
     @property
     def live_files(self) -> dict[str, LiveFile]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from frazil.iceberg.snapshots import POSITION, Snapshot
+from frazil.iceberg.soundness import require_sound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,10 +85,13 @@ def keep_states(table: LakeTable) -> list[str]:
     return made
 
 
-def expire(table: LakeTable, keep_hours: float, least: int = 1) -> int:
-    """Expire snapshots older than some hours that no tag names; return how many are gone."""
+def expire(table: LakeTable, keep_hours: float) -> int:
+    """Expire snapshots older than some hours that no tag names; return how many are gone.
+
+    Snapshots that others made since the last own one stay: they link it to the rows.
+    """
     older = int((time.time() - keep_hours * 3600) * 1000)
-    gone = json.loads(table.bridge.expire(table.handle, older, least))
+    gone = json.loads(table.bridge.expire(table.handle, older, 1 + len(require_sound(table))))
     table.refresh()
     return len(gone)
 

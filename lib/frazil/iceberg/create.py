@@ -1,0 +1,177 @@
+"""Creates tables as their specs declare them, and takes over tables of others; each gets a position in a commit of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from frazil.dms.position import Position
+from frazil.errors import FrazilError
+from frazil.iceberg.columns import COLUMNS, Columns, columns_of, iceberg_type
+from frazil.iceberg.doubled_keys import doubled, doubled_error, names_of
+from frazil.iceberg.refusals import require_writable
+from frazil.iceberg.swap import Change, commit, written
+from frazil.iceberg.table import LakeTable
+from frazil.settings.spec import SORT, TRANSFORM
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyspark.sql import SparkSession
+
+    from frazil.settings.column import Column
+    from frazil.settings.spec import TableSpec
+
+MADE = "frazil.made"
+"""A property of tables and namespaces that Frazil created: of a table, a digest of all that its spec said then."""
+DELTAS = {f"write.{change}.mode": "merge-on-read" for change in ("merge", "update", "delete")}
+"""Other writers of a table leave the files alone that Frazil deletes rows from."""
+PROPERTIES = {
+    **DELTAS, "write.merge.isolation-level": "serializable", "write.distribution-mode": "none",
+    "write.parquet.compression-codec": "zstd", "write.target-file-size-bytes": str(256 << 20),
+    "write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "100",
+}  # fmt: skip
+
+
+class ForeignTableError(FrazilError, code="foreign-table"):
+    """A table of that name exists, and Frazil did not create it. Adopt it at a position, or name another target in the spec."""
+
+
+class SpecDiffersError(FrazilError, code="spec-differs"):
+    """A table that is taken over has other columns than its spec. Correct the spec, or the table."""
+
+
+def create_table(
+    catalog: Catalog, spec: TableSpec, version: int, session: Callable[[], SparkSession]
+) -> tuple[LakeTable, bool]:
+    """Return the table of a spec, and whether it was created now: empty, and at its first position.
+
+    A table that was never loaded is created anew if its spec has changed. Raises ForeignTableError for a table of others.
+    """
+    name = f"{catalog.name}.{spec.target}"
+    create, *more = _statements(name, spec, version)
+    digest = hashlib.sha256("; ".join([create, *more]).encode()).hexdigest()[:16]
+    if catalog.table_exists(spec.target):
+        table = LakeTable(catalog, spec.target, spec.key, session)
+        if table.own is not None and not _is_outdated(table, digest):
+            return table, False
+        _require_ours(table, spec)
+        if _is_outdated(table, digest):
+            session().sql(f"DROP TABLE {_quoted(name)} PURGE")
+    if not catalog.table_exists(spec.target):
+        session().sql(create.replace("TBLPROPERTIES (", f"TBLPROPERTIES ('{MADE}' = '{digest}', "))
+    for statement in more:
+        session().sql(statement)
+    table = LakeTable(catalog, spec.target, spec.key, session)
+    _rename_odd_partitions(table)
+    _begin(table, columns_of(spec, table.metadata.schema(), table.metadata.current_schema_id), Position(), {})
+    return table, True
+
+
+def adopt(table: LakeTable, spec: TableSpec, position: Position) -> None:
+    """Take over a table of others at a position, by a commit that changes no row.
+
+    Raises SpecDiffersError, DoubledKeyError, and TableRefusedError for a table that Frazil cannot write.
+    """
+    require_writable(table.spark_name, table.metadata, spec.key)
+    known = columns_of_table(table, spec)
+    if places := doubled(table, [*table.live_files.values()]):
+        raise doubled_error(table, names_of(table, places), len(places))
+    more = {"format-version": "2"} if table.metadata.format_version < 2 else {}
+    _begin(table, known, position, DELTAS | more)
+
+
+def columns_of_table(table: LakeTable, spec: TableSpec) -> Columns:
+    """Return what is known of a table that has the columns of its spec, and no others. Raises SpecDiffersError."""
+    schema = table.metadata.schema()
+    there = {field.name: str(field.field_type) for field in schema.fields}
+    wanted = {column.name: iceberg_type(column.lake_type) for column in spec.lake_columns}
+    if odd := [name for name in {**wanted, **there} if there.get(name) != wanted.get(name)]:
+        told = [f"'{n}' is {there.get(n, 'not there')}, and {wanted.get(n, 'not there')} in the spec" for n in odd]
+        raise SpecDiffersError(f"{table.name}: column {told[0]}", f"correct {spec.file}, or the table", told[1:])
+    return columns_of(spec, schema, table.metadata.current_schema_id)
+
+
+def _begin(table: LakeTable, known: Columns, position: Position, properties: dict[str, str]) -> None:
+    change = Change("row delta", properties={**properties, COLUMNS: known.text}, anew=True)
+    commit(table, written(table, change), lambda: change, None, position)
+
+
+def _require_ours(table: LakeTable, spec: TableSpec) -> None:
+    if MADE not in table.metadata.properties or (table.own is None and table.ever_had_rows):
+        cure = f"call adopt(place) on the table, rename it, or name another target in {spec.file}"
+        raise ForeignTableError(f"{table.name} exists, and Frazil did not create it", cure)
+
+
+def _is_outdated(table: LakeTable, digest: str) -> bool:
+    """Return whether a table was created from another version of its spec, and never got a row."""
+    made, position = table.metadata.properties.get(MADE), table.position
+    never = not position.load and not position.batch and not position.last and not table.live_files
+    return made is not None and made != digest and never
+
+
+def _statements(name: str, spec: TableSpec, version: int) -> list[str]:
+    """Return the statements that create a table. All but the first may run again, as after a kill.
+
+    Only key columns are NOT NULL: DMS delivers nulls in others, as for LOBs that follow later.
+    """
+    quoted = _quoted(name)
+    columns = ", ".join(_column(column, column.name in spec.key) for column in spec.lake_columns)
+    parts = f" PARTITIONED BY ({', '.join(map(_transform, spec.partition))})" if spec.partition else ""
+    comment = f" COMMENT {_literal(spec.comment)}" if spec.comment else ""
+    entries = {"format-version": str(version), **PROPERTIES, "frazil.source": spec.source}
+    listed = ", ".join(f"{_literal(n)} = {_literal(v)}" for n, v in entries.items())
+    found = [f"CREATE TABLE {quoted} ({columns}) USING iceberg{parts}{comment} TBLPROPERTIES ({listed})"]
+    if spec.sort:
+        found.append(f"ALTER TABLE {quoted} WRITE LOCALLY ORDERED BY {', '.join(map(_order, spec.sort))}")
+    if spec.key and not any(c.value_type in ("float", "double") for c in spec.columns if c.name in spec.key):
+        found.append(f"ALTER TABLE {quoted} SET IDENTIFIER FIELDS {', '.join(map(_identifier, spec.key))}")
+    return found
+
+
+def _column(column: Column, is_key: bool) -> str:
+    """Return a column's definition."""
+    comment = f" COMMENT {_literal(column.comment)}" if column.comment else ""
+    return f"{_identifier(column.name)} {column.lake_type}{' NOT NULL' if is_key else ''}{comment}"
+
+
+def _transform(entry: str) -> str:
+    """Return an entry of `partition` as SQL."""
+    found: Any = TRANSFORM.fullmatch(entry.strip())
+    date_part, date, hash_part, number, hashed, plain = found.groups()
+    if plain:
+        return _identifier(plain.strip())
+    return (
+        f"{date_part}({_identifier(date.strip())})" if date else f"{hash_part}({number}, {_identifier(hashed.strip())})"
+    )
+
+
+def _order(entry: str) -> str:
+    """Return an entry of `sort` as SQL."""
+    direction = SORT.search(entry.strip())
+    return _identifier(SORT.sub("", entry.strip())) + (direction[0] if direction else "")
+
+
+def _rename_odd_partitions(table: LakeTable) -> None:
+    """Give partition fields ASCII names: they are names in manifests, and some Avro readers accept no others."""
+    odd = [field.name for field in table.metadata.spec().fields if not field.name.isascii()]
+    if odd:
+        update = table.handle.updateSpec()
+        for name in odd:
+            update.renameField(name, re.sub(r"[^\x00-\x7f]", lambda sign: f"_x{ord(sign[0]):X}", name))
+        update.commit()
+        table.refresh()
+
+
+def _quoted(name: str) -> str:
+    return ".".join(map(_identifier, name.split(".")))
+
+
+def _identifier(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
