@@ -1,0 +1,346 @@
+"""Tables of the Iceberg room: how they are created and taken over, how their columns change, and what others do to them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from msgspec import structs
+
+import table_reader
+from frazil.core.bad_rows import BAD
+from frazil.core.changes import Changes
+from frazil.core.latest import latest
+from frazil.dms.position import Position
+from frazil.iceberg import swap, upkeep
+from frazil.iceberg.columns import ColumnsRolledBackError, Known, OtherWriterError, evolved, known_columns
+from frazil.iceberg.create import ForeignTableError, SpecDiffersError, adopt, create_table
+from frazil.iceberg.delete_files import PartitionDroppedError
+from frazil.iceberg.doubled_keys import DoubledInLoadError, DoubledKeyError
+from frazil.iceberg.locate import require_unique_keys
+from frazil.iceberg.row_delta import write_batch, write_rows
+from frazil.iceberg.soundness import NoPositionError, RolledBackError, require_sound
+from frazil.iceberg.table import LakeTable
+from frazil.settings.spec import TableSpec
+from unit.iceberg_world import Kept, replace_position
+
+pytestmark = pytest.mark.spark
+COLUMNS = [{"name": "id", "type": "INT8"}, {"name": "v", "type": "WSTRING(9)", "comment": "it's v"}, {"name": "at", "type": "DATETIME"}]  # fmt: skip
+
+
+def spec_of(name: str, **more) -> TableSpec:
+    return TableSpec.model_validate({"source": f"db.{name}", "key": ["id"], "columns": COLUMNS, **more})
+
+
+def created(lake, spec: TableSpec, version: int = 3) -> tuple[LakeTable, bool]:
+    return create_table(lake.catalog, spec, version, lambda: lake.session)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_table_is_created_once_as_its_spec_says_with_a_position_and_known_columns(lake, version):
+    name = f"made_v{version}"
+    spec = spec_of(name, partition=["day(at)", "bucket(4, id)"], sort=["at desc", "id"], comment="it's")
+    table, is_new = created(lake, spec, version)
+    assert is_new and created(lake, spec, version)[1] is False
+    assert (table.position, require_sound(table), table.key) == (Position(schema=1), [], ["id"])
+    made = lake.catalog.load_table(spec.target).metadata
+    assert (made.format_version, made.properties["comment"]) == (version, "it's")
+    assert [f.name for f in made.spec().fields] == ["at_day", "id_bucket"] and len(made.sort_orders[-1].fields) == 2
+    assert [(f.name, str(f.field_type), f.required, f.doc) for f in made.schema().fields] == [
+        ("id", "long", True, None), ("v", "string", False, "it's v"), ("at", "timestamp", False, None),
+    ]  # fmt: skip
+    assert [(k.id, k.name, k.dms, k.key) for k in known_columns(table.metadata).columns] == [
+        (1, "id", "INT8", True), (2, "v", "WSTRING(9)", False), (3, "at", "DATETIME", False),
+    ]  # fmt: skip
+
+
+def test_a_table_of_another_spec_is_created_anew_only_while_it_was_never_loaded(lake):
+    table, _ = created(lake, spec_of("anew"))
+    changed = spec_of("anew", key=["id", "at"])
+    lake.session.sql(f"ALTER TABLE {table.spark_name} SET TBLPROPERTIES ('x' = 'y')")
+    again, is_new = created(lake, changed)
+    assert is_new and again.key == ["id", "at"] and "x" not in again.metadata.properties
+    rows = pa.table({"id": [1], "v": ["a"], "at": pa.array([0], pa.timestamp("us"))})
+    change = write_rows(again, "append", [rows])
+    swap.commit(again, swap.written(again, change), lambda: change, again.position, Position(load="x"))
+    assert created(lake, spec_of("anew"))[1] is False
+
+
+def test_a_creation_that_was_killed_goes_on(lake, monkeypatch):
+    spec = spec_of("killed", sort=["id"], partition=["größe"], columns=[*COLUMNS, {"name": "größe", "type": "INT4"}])
+    with monkeypatch.context() as patch:
+        patch.setattr("frazil.iceberg.create._begin", lambda *_: pytest.fail("killed"))
+        with pytest.raises(pytest.fail.Exception):
+            created(lake, spec)
+    table, is_new = created(lake, spec)
+    assert is_new and table.position.batch == 0 and [f.name for f in table.metadata.spec().fields] == ["gr_xF6_xDFe"]
+
+
+def test_tables_of_others_are_refused_until_they_are_taken_over(lake):
+    spec = spec_of("theirs", columns=COLUMNS[:2])
+    for partition, code in (("", ForeignTableError), ("p", PartitionDroppedError)):
+        w = lake.session.sql
+        w("DROP TABLE IF EXISTS lake.db.theirs")
+        w("CREATE TABLE lake.db.theirs (id BIGINT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '1')")
+        with pytest.raises(ForeignTableError):
+            created(lake, spec)
+        w("INSERT INTO lake.db.theirs VALUES (1, 'a'), (2, 'b'), (2, 'c')")
+        if partition:
+            for change in ("ADD COLUMN p STRING", "ADD PARTITION FIELD p", "DROP PARTITION FIELD p", "DROP COLUMN p"):
+                w(f"ALTER TABLE lake.db.theirs {change}")
+        with pytest.raises(code):
+            if partition:
+                adopt(LakeTable(lake.catalog, "db.theirs", ["id"], lambda: lake.session), spec, Position(load="all"))
+            created(lake, spec)
+    w("DROP TABLE lake.db.theirs")
+    w("CREATE TABLE lake.db.theirs (id BIGINT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '1')")
+    w("INSERT INTO lake.db.theirs VALUES (1, 'a'), (2, 'b'), (2, 'c')")
+    table = LakeTable(lake.catalog, "db.theirs", ["id"], lambda: lake.session)
+    with pytest.raises(NoPositionError):
+        require_sound(table)
+    with pytest.raises(DoubledKeyError, match="id=2"):
+        adopt(table, spec, Position(load="all"))
+    w("DELETE FROM lake.db.theirs WHERE v = 'c'")
+    table.refresh()
+    with pytest.raises(SpecDiffersError, match="'at' is not there, and timestamp in the spec"):
+        adopt(table, spec_of("theirs"), Position(load="all"))
+    adopt(table, spec, Position(load="all", last="f3"))
+    assert (table.position.last, table.metadata.format_version, created(lake, spec)[1]) == ("f3", 2, False)
+    batch = latest_of({"id": [2, 3], "v": ["B", "C"]}, ["U", "I"])
+    swap.commit(table, swap.written(table, write_batch(table, None, batch)), lambda: pytest.fail("again"), table.position, Position(last="f4"))  # fmt: skip
+    assert sorted(table_reader.rows(lake.options, "db.theirs")) == [(1, "a"), (2, "B"), (3, "C")]
+
+
+def latest_of(columns: dict, ops: list[str]):
+    """Return changes of the columns id and v as a batch."""
+    return latest(Changes(pa.table(columns), pa.table({"op": ops}), BAD.empty_table()), ["id"])
+
+
+# --- columns
+
+
+def known(w: Kept) -> list[Known]:
+    """Return what the table's columns are, as Frazil would know them."""
+    return [Known(f.field_id, f.name, str(f.field_type), "INT8", key=f.name in w.key) for f in w.table.metadata.schema().fields]  # fmt: skip
+
+
+def with_columns(w: Kept, steps: list[dict], columns: list[Known]):
+    """Commit a batch with which columns change, and return it."""
+    after = evolved(w.table, steps, columns)
+    planned = w.table.position
+    change = swap.Change("row delta", columns=after.steps, properties=after.properties)
+    return swap.commit(w.table, swap.written(w.table, change), lambda: change, planned, replace_position(planned))
+
+
+def test_a_batch_is_written_with_the_columns_that_it_brings(lake):
+    w = Kept(lake, "brings", "bigint")
+    w.apply_random()
+    before = w.table.head_id
+    steps = [{"step": "add", "name": "x", "to": "int"}, {"step": "rename", "name": "v", "to": "w"}, {"step": "widen", "name": "n", "to": "long"}, {"step": "rename", "name": "k0", "to": "id"}]  # fmt: skip
+    names = {"v": "w", "k0": "id"}
+    columns = [structs.replace(k, name=names.get(k.name, k.name)) for k in known(w)] + [Known(0, "x", "int", "INT4")]
+    after = evolved(w.table, steps, columns)
+    new, gone = w.changes(100, 40)
+    batch = w.latest(new, gone)
+    rows = batch.rows.rename_columns(["id", "region", "day", "n", "w"])
+    rows = rows.set_column(3, "n", rows["n"].cast("int64")).append_column("x", pa.array(range(len(rows)), pa.int32()))
+    batch = replace(batch, rows=rows, keys=batch.keys.rename_columns(["id"]))
+    change = write_batch(w.table, w.segments, batch, after)
+    planned = w.table.position
+    swap.commit(
+        w.table, swap.written(w.table, change), lambda: pytest.fail("again"), planned, replace_position(planned)
+    )
+    assert w.table.head.parent == before and w.table.key == ["id"]
+    told = known_columns(w.table.metadata)
+    assert told.columns[-1].id == w.table.metadata.schema().find_field("x").field_id
+    assert w.table.position.schema == told.schema == w.table.metadata.current_schema_id
+    for key in gone:
+        w.rows.pop(key, None)
+    w.rows = {k: (*v, None) for k, v in w.rows.items()} | {k: (*v, n) for n, (k, v) in enumerate(new.items())}
+    w.check()
+
+
+@pytest.mark.parametrize(
+    ("others", "named"),
+    [
+        (["rename column v to x", "rename column region to v", "rename column x to region"], ["'v'", "'region'"]),
+        (["drop column v", "add column v string"], ["'v'"]), (["drop column n"], ["'n'"]), (["add column info struct<a: int>"], ["'info'"]),
+    ],
+)  # fmt: skip
+def test_columns_that_others_changed_stop_the_table_with_their_names(lake, others, named):
+    w = Kept(lake, f"columns_{len(others)}_{len(named[0])}_{named[0][1]}", "bigint")
+    w.apply_random()
+    with_columns(w, [], known(w))
+    for change in others:
+        w.sql(f"alter table {{t}} {change}")
+    w.table.refresh()
+    with pytest.raises(OtherWriterError) as stopped:
+        require_sound(w.table)
+    assert all(name in str(stopped.value) for name in named)
+
+
+@pytest.mark.parametrize("step", [{"step": "add", "name": "x", "to": "int"}, {"step": "drop", "name": "n"}, {"step": "rename", "name": "n", "to": "x"}])  # fmt: skip
+def test_a_rollback_behind_a_change_of_columns_stops_and_names_them(lake, step):  # A16
+    w = Kept(lake, f"behind_{step['step']}", "bigint")
+    w.apply_random()
+    first = with_columns(w, [], known(w))
+    columns = [k for k in known(w) if (k.name, step["step"]) != ("n", "drop")]
+    columns = [structs.replace(k, name="x") if k.name == "n" and step["step"] == "rename" else k for k in columns]
+    with_columns(w, [step], columns + ([Known(0, "x", "int", "INT4")] if step["step"] == "add" else []))
+    assert require_sound(w.table) == []
+    w.call("rollback_to_snapshot", f", snapshot_id => {first.id}")
+    w.table.refresh()
+    with pytest.raises(RolledBackError) as stopped:
+        require_sound(w.table)
+    lake.session.sql(stopped.value.cure)
+    w.table.refresh()
+    with pytest.raises(ColumnsRolledBackError, match=f"'{'n' if step['step'] == 'drop' else 'x'}'"):
+        require_sound(w.table)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_values_in_columns_of_others_stay_with_their_rows(lake, version):  # B6
+    w = Kept(lake, f"note_v{version}", "bigint", version=version)
+    w.apply_random(60, 60)
+    w.sql("alter table {t} add column note string")
+    w.sql("update {t} set note = concat('note ', k0)")
+    noted = {k: (*v, f"note {k[0]}") for k, v in w.rows.items()}
+    w.table.refresh()
+    new, gone = w.changes(90, 50)
+    changes = w.changes_of({k: (*v, None) for k, v in new.items()}, gone)
+    w.commit(latest(replace(changes, rows=changes.rows.drop("note")), w.key))
+    w.rows = {k: v for k, v in noted.items() if k not in gone}
+    w.rows |= {k: (*v, noted[k][4] if k in noted else None) for k, v in new.items()}
+    w.check()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_rows_of_sorted_tables_are_found_again(lake, version):  # B1
+    w = Kept(lake, f"sorted_v{version}", "string", partitioned="region", version=version)
+    w.sql("alter table {t} write ordered by v desc, n")
+    w.table.refresh()
+    for _ in range(4):
+        w.apply_random(200, 80)
+    w.check()
+    for file in w.table.live_files.values():
+        values = pq.read_table(file.path.removeprefix("file://"), columns=["v"])["v"].to_pylist()
+        assert values == sorted(values, reverse=True)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_files_in_partitions_by_a_dropped_column_stop_a_batch_until_they_are_rewritten(lake, version):  # B5
+    w = Kept(lake, f"parted_v{version}", "bigint", version=version)
+    for change in ("add partition field region", "drop partition field region", "drop column region"):
+        new, gone = w.changes(100, 50)
+        w.apply({k: (None, *v[1:]) for k, v in new.items()}, gone)  # in the partition null
+        w.sql(f"alter table {{t}} {change}")
+        w.table.refresh()
+    w.rows = {k: v[1:] for k, v in w.rows.items()}
+    new, gone = w.changes(100, 50)
+    w.apply({k: v[1:] for k, v in new.items()}, gone)
+    w.check(duckdb=False)  # which ends its process on such files
+    for change in ("add partition field v", "drop partition field v", "drop column v"):
+        w.sql(f"alter table {{t}} {change}")
+        w.table.refresh()
+        if change.startswith("add"):
+            w.apply(({(n,): (None, n, f"v{n % 3}") for n in range(9)}), [])
+    w.rows = {k: v[:-1] for k, v in w.rows.items()}
+    batch = {(n,): (None, 2 * n) for n in range(5)}
+    with pytest.raises(PartitionDroppedError):
+        w.apply(batch, [])
+    w.call("rewrite_data_files", ", options => map('rewrite-all', 'true')")
+    w.table.refresh()
+    w.apply(batch, [])
+    w.check()
+
+
+# --- keys that occur twice
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["segments", "a scan"])
+def test_keys_that_others_doubled_are_named_also_where_no_change_is_of_them(lake, kept):
+    w = Kept(lake, f"twice_{kept}".lower(), "bigint")
+    for key in (3, 5, 8):
+        w.apply({(key,): ("eu", None, key, "x")}, [])
+    segments = w.segments if kept else None
+    require_unique_keys(w.table, segments)
+    insert = "insert into {t} values "
+    others = {
+        "k0=3, k0=5": insert + "(3, 'eu', null, 1, 'theirs'), (5, 'eu', null, 1, 'theirs'), (99, 'eu', null, 1, 'new')",
+        "k0=7": insert + "(7, 'eu', null, 1, 'theirs'), (7, 'us', null, 1, 'theirs')",
+        "k0=8": "update {t} set k0 = 8, v = 'theirs' where k0 = 5",
+    }
+    for named, statement in others.items():
+        w.sql(statement)
+        w.table.refresh()
+        with pytest.raises(DoubledKeyError, match=named):
+            write_batch(w.table, segments, w.latest({(1,): ("us", None, 1, "y")}, []))
+        w.sql("delete from {t} where v = 'theirs'")
+        w.table.refresh()
+        require_unique_keys(w.table, segments)
+    w.rows = {(3,): ("eu", None, 3, "x"), (8,): ("eu", None, 8, "x"), (99,): ("eu", None, 1, "new")}
+    w.apply({(8,): ("us", None, 9, "ours")}, [(3,)])
+    w.check()
+
+
+@pytest.mark.parametrize("at_once", [1 << 25, 7])
+def test_a_load_with_one_key_twice_is_refused_with_the_key(lake, at_once, monkeypatch):
+    monkeypatch.setattr("frazil.iceberg.doubled_keys.AT_ONCE", at_once)
+    w = Kept(lake, f"load_twice_{at_once}", "bigint", "string", partitioned="region")
+    blocks = [{(n, "a"): (region, None, n, "v") for n in range(first, first + 10)} for first, region in ((0, "eu"), (9, "us"))]  # fmt: skip
+    rows = [w.changes_of(block, []).rows for block in blocks]
+    with pytest.raises(DoubledInLoadError, match=r"\(k0=9, k1=a\)"):
+        write_rows(w.table, "replace", rows)
+    w.commit_change(lambda: write_rows(w.table, "append", rows[:1]))
+    with pytest.raises(DoubledInLoadError, match="k0=9"):
+        write_rows(w.table, "append", rows[1:])
+    w.rows = blocks[0]
+    w.check()
+
+
+# --- histories
+
+
+def test_a_table_that_is_rolled_forward_again_repeats_no_batch(lake):
+    w = Kept(lake, "forward", "bigint")
+    first, second = w.apply_random(), w.apply_random()
+    for procedure, to in (("rollback_to_snapshot", first), ("set_current_snapshot", second)):
+        w.call(procedure, f", snapshot_id => {to.id}")
+        w.table.refresh()
+        with pytest.raises(RolledBackError) as stopped:
+            require_sound(w.table)
+        lake.session.sql(stopped.value.cure)
+        w.table.refresh()
+        assert require_sound(w.table) == [] and w.table.own.id == to.id
+    w.apply_random()
+    w.check()
+
+
+def test_own_expiry_keeps_what_others_committed_since_and_an_empty_commit_passes_it(lake):  # A3
+    w = Kept(lake, "passed", "bigint")
+    for _ in range(3):
+        w.apply_random()
+    for rest in (3, 5):
+        w.sql(f"delete from {{t}} where n % {rest} = 0")
+    w.rows = {k: v for k, v in w.rows.items() if v[2] % 3 and v[2] % 5}
+    w.table.refresh()
+    assert upkeep.expire(w.table, 0.0) == 2 and len(require_sound(w.table)) == 2
+    position = w.table.position
+    done = swap.pass_others(w.table)
+    assert (w.table.tags["frazil"], w.table.position, require_sound(w.table)) == (done.id, position, [])
+    w.apply_random()
+    w.check()
+
+
+def test_a_reload_takes_a_table_that_was_rolled_back(lake):
+    w = Kept(lake, "reload", "bigint", partitioned="region")
+    first = w.apply_random()
+    w.apply_random()
+    w.call("rollback_to_snapshot", f", snapshot_id => {first.id}")
+    w.table.refresh()
+    w.rows, w.ids = w.changes(100, 30)[0], {}
+    w.commit_change(lambda: write_rows(w.table, "replace", [w.changes_of(w.rows, []).rows]))
+    w.apply_random()
+    w.check()
