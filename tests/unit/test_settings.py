@@ -233,7 +233,7 @@ def test_a_spec_has_names_types_and_a_policy(tmp_path):
         ("key: id", "key: id\npartition: [week(at)]", ["partition", "'week(at)' is no transform"]),
         ("key: id", "key: id\npartition: [day(when)]", ["partition", "no column 'when'"]),
         ("key: id", "key: id\nsort: [n down]", ["sort", "no column 'n down'"]),
-        ("key: id", "without_key: multiset\nexclude: [n]", ["whole rows"]),
+        ("key: id", "without_key: multiset", ["without_key", "'append'"]),
         ("name: n,", "name: 7,", ["columns.1.name", "put it in quotes"]),
         ("key: id", "key: id\nsort: ['']", ["sort", "no column ''"]),
         ("key: id", "key: id\ntarget: a..b", ["line 3: target", "no name of a table"]),

@@ -38,8 +38,8 @@ class TableSpec(Entries):
     """Comment of the lake's table."""
     key: Names = ()
     """The primary key; several columns if it is composite."""
-    without_key: Literal["refuse", "append", "multiset"] = "refuse"
-    """Changes of a table without `key`: `refuse` them, `append` each, or find rows by all their values (`multiset`)."""
+    without_key: Literal["refuse", "append"] = "refuse"
+    """Changes of a table without `key`: `refuse` them, or `append` each."""
     columns: Annotated[tuple[Column, ...], Field(min_length=1)]
     """All columns that DMS writes, in its order."""
     exclude: Names = ()
@@ -104,8 +104,6 @@ class TableSpec(Entries):
             raise Fault(f"'{lost[0]}' is in the key and excluded", "keep it: mask: sha256 hides its values", "exclude")
         if shared := [c.name for c in self.columns if c.name in self.key and c.replace]:
             raise Fault(f"'{shared[0]}' has replace, so rows would share a key", "write lake: string there", "key")
-        if self.policy == "multiset" and self.exclude:
-            raise Fault("a multiset compares whole rows, and lacks columns", "keep every column", "exclude")
 
 
 def _require_known(entry: str, wanted: Iterable[str], known: Iterable[str]) -> None:
