@@ -46,7 +46,7 @@ class Lake:
 
     def __init__(self, folder: Path):
         options = {"type": "jdbc", "uri": f"jdbc:sqlite:{folder}/lake.db", "warehouse": f"{folder}/lake"}
-        (folder / "params").mkdir(parents=True)
+        (folder / "params").mkdir(parents=True, exist_ok=True)
         (folder / "params/unit.yml").write_text(json.dumps({"catalog_options": options}))
         with variables(FRAZIL_PARAMS=f"{folder}/params", FRAZIL_MASTER="local[1]"):
             self.settings = resolve("unit")
@@ -77,7 +77,7 @@ class Kept:
         columns = ", ".join(f"{k} {kind} not null" for k, kind in zip(self.key, kinds, strict=True))
         by = f"partitioned by ({partitioned})" if partitioned else ""
         more = f"'format-version'='{version}', {DELTAS}, 'commit.manifest.min-count-to-merge'='5'"
-        self.sql(f"create table {{t}} ({columns}, region string, day date, n int, v string) using iceberg {by} tblproperties({more})")  # fmt: skip
+        self.sql(f"create table if not exists {{t}} ({columns}, region string, day date, n int, v string) using iceberg {by} tblproperties({more})")  # fmt: skip
         self.table, self.segments = self.opened(), Segments()
         self.rows: dict[tuple, tuple] = {}
         self.ids: dict[tuple, int] = {}
