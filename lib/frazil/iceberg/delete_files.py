@@ -17,6 +17,7 @@ from pyiceberg.table.locations import load_location_provider
 from pyroaring import BitMap64
 
 from frazil.errors import FrazilError
+from frazil.iceberg.file_threads import each
 from frazil.iceberg.live_files import DELETE_PATH, Delete, LiveFile
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ class Vectors:
             for file, rows in dead:
                 partitions.setdefault(f"{file.spec_id} {file.partition}", []).append((file, rows))
             return [self._write_positions(metadata, part) for part in partitions.values()], []
-        whole = [(file, self.of(file) | rows) for file, rows in dead]
+        before = each(self.of, [file for file, _ in dead], metadata.location)
+        whole = [(file, old | rows) for (file, rows), old in zip(dead, before, strict=True)]
         replaced = [delete for file, _ in dead for delete in file.own_deletes]
         if metadata.format_version < 3:
             return [self._write_positions(metadata, [one]) for one in whole], replaced

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
 from frazil.errors import FrazilError
+from frazil.iceberg.file_threads import each
 from frazil.iceberg.key_hashes import mixed
 from frazil.iceberg.key_segments import read_keys
 from frazil.iceberg.read_rows import rows_at
@@ -59,7 +61,8 @@ def doubled(table: LakeTable, files: list[LiveFile]) -> list[tuple[str, int]]:
     parts = -(-sum(f.rows for f in files) // AT_ONCE)
     found: list[tuple[str, int]] = []
     for part in range(parts):
-        found += _doubled(files, [_keys(table, file, (part, parts)) for file in files])
+        keys = each(partial(_keys, table, (part, parts)), files, files[0].path)
+        found += _doubled(files, keys)
         if len(found) >= NAMED:
             break
     return found[:NAMED]
@@ -75,7 +78,7 @@ def _doubled(files: list[LiveFile], keys: list[tuple[list[np.ndarray], np.ndarra
         yield files[file[row]].path, int(position[row])
 
 
-def _keys(table: LakeTable, file: LiveFile, part: tuple[int, int]) -> tuple[list[np.ndarray], np.ndarray]:
+def _keys(table: LakeTable, part: tuple[int, int], file: LiveFile) -> tuple[list[np.ndarray], np.ndarray]:
     """Return the keys of a data file's live rows that are in one of several parts of all hashes, and their positions."""
     rows = read_keys(table.io, file.path, table.key_ids)
     position = np.arange(len(rows.keys[0])) if rows.position is None else rows.position

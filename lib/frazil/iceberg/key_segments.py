@@ -6,9 +6,7 @@ metadata say: its file is live, and no vector has the row. So a segment may know
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from frazil.errors import FrazilError
+from frazil.iceberg.file_threads import each
 from frazil.iceberg.key_hashes import key_numbers, mixed
 
 if TYPE_CHECKING:
@@ -106,8 +105,7 @@ class Segments:
         known = {f.path for s in self.all for f in s.files}
         missing = [file for path, file in live.items() if path not in known]
         for group in _by_rows(missing, ROWS):
-            with ThreadPoolExecutor(os.cpu_count()) as pool:
-                self.all.append(Segment([*pool.map(lambda file: read_keys(table.io, file.path, ids), group)]))
+            self.all.append(Segment(each(lambda file: read_keys(table.io, file.path, ids), group, group[0].path)))
         self._merge(live, table.vectors)
 
     def add(self, rows: Rows) -> None:
@@ -152,7 +150,7 @@ def _live_rows(rows: Rows, file: LiveFile, vectors: Vectors) -> Rows:
 def read_keys(io: FileIO, path: str, key_ids: list[int]) -> Rows:
     """Read the keys of all rows of a data file, and the row ids that it stores."""
     with io.new_input(path).open() as source:
-        file = pq.ParquetFile(source)
+        file = pq.ParquetFile(source, pre_buffer=True)
         names = names_by_id(file.schema_arrow)
         columns = file.read([names[i] for i in (*key_ids, ROW_ID) if i in names], use_threads=False)
     keys, position = columns.select([names[i] for i in key_ids]), None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,6 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, PrimitiveType, StructType
 
 from frazil.errors import FrazilError
+from frazil.iceberg.file_threads import each
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -99,8 +99,8 @@ class Manifests:
         """Return the live data files of a snapshot by path."""
         manifests = [*self._records(manifest_list, MANIFEST)] if manifest_list else []
         missing = [m for m in manifests if m[0] not in self._read]
-        with ThreadPoolExecutor(16) as pool:  # on S3 each takes 20 ms or more
-            self._read |= zip([m[0] for m in missing], pool.map(self._entries, missing), strict=True)
+        read = each(self._entries, missing, missing[0][0]) if missing else []
+        self._read |= zip([m[0] for m in missing], read, strict=True)
         self._read = {m[0]: self._read[m[0]] for m in manifests}
         entries = [entry for m in manifests for entry in self._read[m[0]]]
         files = {e.path: e for e in entries if isinstance(e, LiveFile)}

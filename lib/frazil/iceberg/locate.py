@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +11,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from frazil.iceberg.doubled_keys import NAMED, added_by_others, doubled, doubled_error, names_of
+from frazil.iceberg.file_threads import each
 from frazil.iceberg.key_bounds import comparable, may_hold
 from frazil.iceberg.key_hashes import key_numbers, mixed
 from frazil.iceberg.key_segments import Rows, Segment, Segments, read_keys
@@ -142,8 +141,7 @@ def here(jobs: list[ScanJob]) -> list[Places]:
     if not jobs:
         return []
     wanted = Wanted(jobs[0][3])
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return [*pool.map(lambda job: scan(job, wanted), jobs)]
+    return each(lambda job: scan(job, wanted), jobs, jobs[0][1])
 
 
 def scan(job: ScanJob, wanted: Wanted | None = None) -> Places:

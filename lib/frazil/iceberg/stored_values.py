@@ -12,6 +12,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from frazil.core.latest import Latest
 from frazil.core.partial_rows import Filled
 from frazil.errors import FrazilError
+from frazil.iceberg.file_threads import each
 from frazil.iceberg.key_segments import Segments
 from frazil.iceberg.locate import Found, locate
 from frazil.iceberg.read_rows import rows_at
@@ -46,7 +47,7 @@ def with_stored_values(
         raise NoStoredRowError(table.name, np.delete(places, number))
     whole = schema_to_pyarrow(metadata.schema())
     schema = pa.schema([whole.field(name) for name, mask in partial.missing.items() if mask.any()])
-    stored = pa.concat_tables([rows_at(table.io, f.file.path, f.position, schema) for f in found])
+    stored = _stored(table, found, schema)
     at = np.full(len(lacks), -1)
     at[places[number]] = np.arange(len(number))
     rows = partial.rows
@@ -63,12 +64,16 @@ def with_columns_of_others(table: LakeTable, metadata: TableMetadata, latest: La
     schema = pa.schema([field for field in whole if field.name not in rows.column_names])
     if not len(schema):
         return rows
-    stored = pa.concat_tables(
-        [schema.empty_table(), *(rows_at(table.io, f.file.path, f.position, schema) for f in found)]
-    )
+    stored = _stored(table, found, schema)
     at = np.full(len(latest.deleted), -1)
     at[np.concatenate([np.empty(0, int), *(f.n for f in found)])] = np.arange(len(stored))
     kept = at[~latest.deleted]
     for field in schema:
         rows = rows.append_column(field, stored[field.name].take(pa.array(kept, mask=kept < 0)))
     return rows
+
+
+def _stored(table: LakeTable, found: list[Found], schema: pa.Schema) -> pa.Table:
+    """Return the found rows, in their order."""
+    read = each(lambda f: rows_at(table.io, f.file.path, f.position, schema), found, table.metadata.location)
+    return pa.concat_tables([schema.empty_table(), *read])
