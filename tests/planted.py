@@ -50,6 +50,12 @@ def of_values(kind: str, file: str, sound: str, broken: str) -> Fault:
     )
 
 
+def of_tables(kind: str, file: str, sound: str, broken: str, tests: str = "commits histories tables") -> Fault:
+    """Return a fault in the Iceberg room of `frazil`."""
+    files = " ".join(f"unit/test_iceberg_{name}.py" for name in tests.split())
+    return Fault(f"tables: {kind}", files, ((f"iceberg/{file}", sound, broken),), "frazil")
+
+
 SAME_POSITION = (
     "lake/commit.py",
     "        raise _position_moved(name)\n\n\ndef _position_moved",
@@ -117,6 +123,25 @@ FAULTS = [
     of_values("the first change of a key wins over its last", "core/key_changes", "found[numbers[events]] = events  #", "found[numbers[events[::-1]]] = events[::-1]  #"),
     of_values("a deleted row gives a value to the row inserted after it", "core/partial_rows", "carried = at > deleted", "carried = at >= 0"),
     of_values("a masked value is shown", "core/changes", "    if column.mask:\n        return values, Fault", "    if False:\n        return values, Fault"),
+    of_tables("a second writer commits from an old position", "swap.py", "if planned is not None and table.position != planned:", "if False:"),
+    of_tables("a swap is made on what others committed since", "Commits.java", "if (!base.equals(metadata.metadataFileLocation()))", "if (false)"),
+    of_tables("a batch does not move the position", "swap.py", "structs.replace(position or table.position,", "structs.replace(table.position,"),
+    of_tables("a batch of unknown outcome is written again", "swap.py", "if found := find(table, first.token):", "if False and (found := None):"),
+    of_tables("files that are too old are committed", "swap.py", "and time.time() - self.at_s < OLDEST_S", ""),
+    of_tables("a rollback is not seen", "soundness.py", "snapshot.sequence <= own.sequence or snapshot.parent is None or POSITION in snapshot.summary", "False"),
+    of_tables("a batch is written again after a rollback", "swap.py", "        if not now.change.anew:\n", "        if attempt and not now.change.anew:\n"),
+    of_tables("segments are kept over a rollback", "key_segments.py", "if self.rewinds != table.rewinds:", "if False:"),
+    of_tables("row ids are given anew", "row_delta.py", "mask=row_id[kept] < 0)", "mask=row_id[kept] < 9)"),
+    of_tables("of several data files the deletes of one are lost", "row_delta.py", "for f in found])\n", "for f in found[: max(1, len(found) - 1)]])\n"),
+    of_tables("a vector has the newly deleted rows alone", "delete_files.py", "whole = [(file, old | rows)", "whole = [(file, rows)"),
+    of_tables("deletes that came during a compaction are lost", "compaction.py", "places += [first + position - dead.rank(position) for position in later]", "pass"),
+    of_tables("carried deletes hit other rows", "compaction.py", "first + position - dead.rank(position)", "first + position"),
+    of_tables("a key that others doubled is not seen", "row_delta.py", "    require_unique_keys(table, segments)\n", ""),
+    of_tables("a load with one key twice is taken", "row_delta.py", "if table.key_ids and (places := doubled(table, files)):", "if False and (places := []):"),
+    of_tables("columns that others changed are written to", "soundness.py", "    require_own_columns(table)\n", ""),
+    of_tables("a row that lacks values gets nulls", "stored_values.py", "values = stored[name].take(pa.array(at, mask=at < 0))", "values = pa.nulls(len(at), stored[name].type)"),
+    of_tables("rows are sorted after their keys are numbered", "data_files.py", "self._writer.write(pa.concat_tables(self._waiting).cast(self.arrow_schema))", "self._writer.write(pa.concat_tables(self._waiting).cast(self.arrow_schema).sort_by('v'))"),
+    of_tables("what others committed since is expired", "upkeep.py", "1 + len(require_sound(table))", "1"),
 ]  # fmt: skip
 
 
@@ -142,7 +167,7 @@ def red_tests(fault: Fault, folder: Path) -> list[str]:
         "pytest",
         *tests,
         "-m",
-        "not slow and not torture and not spark" if fault.library == "frazil" else "not slow and not torture",
+        "not slow and not torture and not spark" if fault.kind.startswith("values") else "not slow and not torture",
         "-x",
         "-q",
         "--no-header",
