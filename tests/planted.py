@@ -126,7 +126,7 @@ FAULTS = [
     of_tables("a second writer commits from an old position", "swap.py", "if planned is not None and table.position != planned:", "if False:"),
     of_tables("a swap is made on what others committed since", "Commits.java", "if (!base.equals(metadata.metadataFileLocation()))", "if (false)"),
     of_tables("a batch does not move the position", "swap.py", "structs.replace(position or table.position,", "structs.replace(table.position,"),
-    of_tables("a batch of unknown outcome is written again", "swap.py", "if found := find(table, first.token):", "if False and (found := None):"),
+    of_tables("a batch of unknown outcome is written again", "swap.py", "if found := find(table, first):", "if False and (found := None):"),
     of_tables("files that are too old are committed", "swap.py", "and time.time() - self.at_s < OLDEST_S", ""),
     of_tables("a rollback is not seen", "soundness.py", "snapshot.sequence <= own.sequence or snapshot.parent is None or POSITION in snapshot.summary", "False"),
     of_tables("a batch is written again after a rollback", "swap.py", "        if not now.change.anew:\n", "        if attempt and not now.change.anew:\n"),

@@ -8,8 +8,13 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyiceberg.conversions import to_bytes
+from pyiceberg.typedef import Record
+from pyiceberg.types import DateType, DoubleType, LongType, StringType
 
+from frazil.iceberg.key_bounds import may_hold
 from frazil.iceberg.key_hashes import NullKeyError, key_numbers
+from frazil.iceberg.live_files import LiveFile
 
 
 def numbers(*columns):
@@ -66,3 +71,19 @@ def test_dates():
 def test_a_key_without_a_value_is_refused():
     with pytest.raises(NullKeyError):
         key_numbers([pa.chunked_array([[1, 2]]), pa.chunked_array([["a", None]])])
+
+
+@pytest.mark.parametrize(
+    ("kind", "type_", "bounds", "keys", "held"),
+    [
+        (LongType(), pa.int64(), (5, 9), [4, 10], False), (LongType(), pa.int64(), (5, 9), [4, 9], True), (LongType(), pa.int64(), (None, None), [1], True),
+        (StringType(), pa.string(), ("b", "c"), ["a", "bx"], True), (StringType(), pa.string(), ("b", "c"), ["a", "d"], False),
+        (DoubleType(), pa.float64(), (0.0, 1.0), [-0.0], True), (DoubleType(), pa.float64(), (0.0, 1.0), [5.0, float("nan")], True),
+        (DateType(), pa.date32(), (10, 12), [11], True), (DateType(), pa.date32(), (10, 12), [13], False),
+    ],
+)  # fmt: skip
+def test_a_file_may_hold_keys_that_are_between_its_bounds(kind, type_, bounds, keys, held):
+    low, high = (None if bound is None else to_bytes(kind, bound) for bound in bounds)
+    file = LiveFile("f", 1, 1, 0, Record(), 1, None, bounds=((low, high), (None, None)))
+    column = pa.chunked_array([pa.array(keys, type_)])
+    assert bool(may_hold([file], [kind, LongType()], [column, pa.chunked_array([[1]])])) is held

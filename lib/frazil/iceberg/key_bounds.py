@@ -1,12 +1,13 @@
-"""Which data files may hold a key, by the bounds that manifests have of the first column of the key."""
+"""Which data files may hold a key, by the bounds that manifests have of the key's columns."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.conversions import from_bytes
 from pyiceberg.types import PrimitiveType
 
@@ -15,19 +16,26 @@ if TYPE_CHECKING:
 
 
 def comparable(keys: pa.ChunkedArray) -> list[Any]:
-    """Return the distinct values of a column of keys in order, as Iceberg's bounds are read: days and moments are numbers."""
+    """Return the distinct values of a column of keys in order, as Iceberg's bounds are read: days and moments are numbers.
+
+    Nothing, if one is NaN, which bounds leave out.
+    """
+    if pa.types.is_floating(keys.type) and pc.any(pc.is_nan(keys)).as_py():
+        return []
     if pa.types.is_temporal(keys.type):
         keys = keys.cast(pa.int32() if pa.types.is_date32(keys.type) else pa.int64())
     return sorted({*keys.to_pylist()})
 
 
-def may_hold(files: Iterable[LiveFile], kind: Any, keys: list[Any]) -> list[LiveFile]:
-    """Return the files whose bounds have one of some keys between them; one without bounds may hold any. `kind` is Iceberg's type."""
-    return [file for file in files if _overlaps(file, cast(PrimitiveType, kind), keys)]
+def may_hold(files: Iterable[LiveFile], kinds: Sequence[Any], keys: Sequence[pa.ChunkedArray]) -> list[LiveFile]:
+    """Return the files whose bounds have one of some keys between them, in each of its columns; `kinds` are Iceberg's types of these."""
+    columns = [(cast(PrimitiveType, kind), comparable(values)) for kind, values in zip(kinds, keys, strict=True)]
+    return [f for f in files if all(_overlaps(*c, b) for c, b in zip(columns, f.bounds, strict=False))]
 
 
-def _overlaps(file: LiveFile, kind: PrimitiveType, keys: list[Any]) -> bool:
-    low, high = file.bounds[0] if file.bounds else (None, None)
-    if low is None or high is None:
+def _overlaps(kind: PrimitiveType, keys: list[Any], bounds: tuple[bytes | None, bytes | None]) -> bool:
+    """Return whether a key is between the bounds of a file; one without bounds, or keys, may hold any."""
+    low, high = bounds
+    if low is None or high is None or not keys:
         return True
     return bisect_left(keys, from_bytes(kind, low)) < bisect_right(keys, from_bytes(kind, high))

@@ -12,7 +12,7 @@ from pyroaring import BitMap64
 
 from frazil.iceberg.doubled_keys import NAMED, added_by_others, doubled, doubled_error, names_of
 from frazil.iceberg.file_threads import each
-from frazil.iceberg.key_bounds import comparable, may_hold
+from frazil.iceberg.key_bounds import may_hold
 from frazil.iceberg.key_hashes import key_numbers, mixed
 from frazil.iceberg.key_segments import Rows, Segment, Segments, read_keys
 
@@ -52,12 +52,14 @@ def locate(table: LakeTable, segments: Segments | None, keys: pa.Table, run: Run
 
     Raises DoubledKeyError if a key has two live rows.
     """
+    if not len(keys):
+        return []
     numbers = key_numbers(keys.columns)
     order = np.argsort(mixed(numbers[0]))
     wanted = [k[order] for k in numbers]
     if np.logical_and.reduce([k[1:] == k[:-1] for k in wanted]).any():
         raise ValueError(f"{table.name}: a batch has a key twice")
-    found = _found(table, segments, wanted, keys[0], run)
+    found = _found(table, segments, wanted, keys.columns, run)
     return [Found(f.file, order[f.n], f.position, f.row_id) for f in found]
 
 
@@ -78,10 +80,10 @@ def _found(
     table: LakeTable,
     segments: Segments | None,
     wanted: list[np.ndarray],
-    values: pa.ChunkedArray | None,
+    values: list[pa.ChunkedArray] | None,
     run: Run | None,
 ) -> list[Found]:
-    """Find the live rows of wanted keys, in order of their hash; `values` of the key's first column make a scan short."""
+    """Find the live rows of wanted keys, in order of their hash; the `values` of their columns make a scan short."""
     if segments is not None:
         segments.have(table)
         found = [*_by_segments(segments, table.live_files, table.vectors, wanted)]
@@ -110,12 +112,14 @@ def _by_segments(
                 yield _alive(vectors, Found(live[path], n, position, row_id))
 
 
-def _by_scan(table: LakeTable, values: pa.ChunkedArray | None, wanted: list[np.ndarray], run: Run) -> Iterator[Found]:
+def _by_scan(
+    table: LakeTable, values: list[pa.ChunkedArray] | None, wanted: list[np.ndarray], run: Run
+) -> Iterator[Found]:
     """Find keys in the key columns of the files that may hold some, by their bounds."""
-    kind = table.metadata.schema().find_type(table.key_ids[0])
     files = [*table.live_files.values()]
     if values is not None:
-        files = may_hold(files, kind, comparable(values))
+        kinds = [table.metadata.schema().find_type(number) for number in table.key_ids]
+        files = may_hold(files, kinds, values)
     places = run([(table.io, file.path, table.key_ids, wanted) for file in files])
     for file, found in zip(files, places, strict=True):
         yield _alive(table.vectors, Found(file, *found))

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -132,7 +133,7 @@ def commit(
     """
     now = first
     for attempt in range(ATTEMPTS):
-        if found := find(table, first.token):
+        if found := find(table, first):
             return found
         if not now.change.anew:
             require_sound(table)
@@ -146,16 +147,19 @@ def commit(
         except Exception as error:
             why = {name for name, _ in causes(error)}
             steadily(table.refresh)
-            if not (why & (FAILED | NO_ANSWER) or find(table, first.token)) or attempt == ATTEMPTS - 1:
+            if not (why & (FAILED | NO_ANSWER) or find(table, first)) or attempt == ATTEMPTS - 1:
                 raise
             if not why & FAILED:  # else somebody was faster, and the table is ready for the next attempt
                 time.sleep(min(0.1 * (2**attempt - 1), 2.0))
     raise AssertionError("the last attempt returns or raises")
 
 
-def pass_others(table: LakeTable) -> Snapshot:
-    """Commit nothing on top of what others committed, so that the tag is the newest snapshot; return it."""
-    change = Change("row delta")
+def pass_others(table: LakeTable, anew: bool = False) -> Snapshot:
+    """Commit nothing on top of what others committed, so that the tag is the newest snapshot; return it.
+
+    `anew`: a person says that the table was not rolled back, though its history is gone.
+    """
+    change = Change("row delta", anew=anew)
     return commit(table, written(table, change), lambda: change)
 
 
@@ -166,9 +170,13 @@ def _named(table: LakeTable, token: str, change: Change, position: Position | No
     return {TOKEN: token, POSITION: structs.replace(position or table.position, schema=schema).text}
 
 
-def find(table: LakeTable, token: str) -> Snapshot | None:
-    """Return the snapshot of a commit if the table's history has it. A batch's name is no proof: files may be applied again."""
-    return next((s for s in table.ancestors() if s.summary.get(TOKEN) == token), None)
+def find(table: LakeTable, first: Written) -> Snapshot | None:
+    """Return the snapshot of a commit if it is in the history since the files were written.
+
+    A batch's name is no proof: files may be applied again.
+    """
+    since = takewhile(lambda s: s.id != first.state[0], table.ancestors())
+    return next((s for s in since if s.summary.get(TOKEN) == first.token), None)
 
 
 def steadily(call: Callable[[], None]) -> None:
