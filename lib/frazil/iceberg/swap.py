@@ -38,6 +38,10 @@ class PositionMovedError(FrazilError, code="position-moved"):
     """Another run of Frazil committed to the table meanwhile. Nothing is to be done: it did this run's work."""
 
 
+class ForgetfulCatalogError(FrazilError, code="foreign-catalog"):
+    """The catalog does not keep tags or summaries of snapshots, so nothing would say what is applied. Use another catalog, or allow them there."""
+
+
 @dataclass(frozen=True)
 class Change:
     """What one swap does: columns, files, the snapshot's summary, table properties.
@@ -122,17 +126,20 @@ def commit(
     committed meanwhile, `write` writes again.
     Raises PositionMovedError if another run was faster, and the errors of `soundness`.
     """
-    now = first
+    now, swapped = first, False
     for attempt in range(ATTEMPTS):
         if found := find(table, first.token):
             return found
         require_sound(table)
+        if swapped:  # else each attempt would make it once more
+            raise ForgetfulCatalogError(f"{table.name}: its catalog lost a commit's summary", "use another catalog")
         if planned is not None and table.position != planned:
             raise PositionMovedError(f"{table.name}: another run committed a batch meanwhile", "let it go on")
         try:
             now = now if now.fits(table) else replace(written(table, write()), token=first.token)
             named = {TOKEN: first.token, POSITION: (position or table.position).text}
             table.swap(replace(now.change, summary=now.change.summary | named))
+            swapped = True
         except Exception as error:
             why = {name for name, _ in causes(error)}
             steadily(table.refresh)
