@@ -78,6 +78,8 @@ class Change:
             return None  # Iceberg has merged manifests, and numbers all their rows
         if not all(delete.of for delete in self.add_deletes):
             return None  # deletes of a whole partition
+        if any(not d.of and d.sequence >= self.sequence for f in self.remove for d in f.deletes):
+            return None  # they apply to the new files as well, though they name none of their rows
         gone = {f.path for f in self.remove}
         live = {} if self.kind == "replace" else {path: file for path, file in before.items() if path not in gone}
         for file in self.add:
