@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError
@@ -15,14 +16,18 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 CLASSES = {
-    "org.apache.iceberg.jdbc.JdbcCatalog": "jdbc",
-    "org.apache.iceberg.rest.RESTCatalog": "rest",
-    "org.apache.iceberg.aws.glue.GlueCatalog": "glue",
-    "software.amazon.s3tables.iceberg.S3TablesCatalog": "s3tables",
-}
+    "org.apache.iceberg.jdbc.JdbcCatalog": "jdbc", "org.apache.iceberg.rest.RESTCatalog": "rest",
+    "org.apache.iceberg.aws.glue.GlueCatalog": "glue", "software.amazon.s3tables.iceberg.S3TablesCatalog": "s3tables",
+}  # fmt: skip
 """What `catalog-impl` may name, and the type that it is."""
+PYTHON = {
+    "jdbc": "sql.SqlCatalog",
+    "rest": "rest.RestCatalog",
+    "glue": "glue.GlueCatalog",
+    "s3tables": "rest.RestCatalog",
+}
+"""PyIceberg's class for each type, below `pyiceberg.catalog`."""
 POSTGRESQL = "jdbc:postgresql:"
-ENCRYPTED_IO = "frazil.iceberg.encrypted_io.EncryptedFileIO"
 
 
 class CatalogError(FrazilError, code="catalog"):
@@ -37,24 +42,15 @@ def open_catalog(settings: Settings) -> Catalog:
     name, options = settings.catalog, settings.catalog_properties()
     kind = options.get("type") or CLASSES.get(options.get("catalog-impl", ""), "")
     require_known_io(name, options)
+    if kind not in PYTHON:
+        what = kind or options.get("catalog-impl") or "none"
+        raise CatalogError(f"Frazil opens no catalog of type '{what}'", "write one of type jdbc, rest or glue")
+    module, _, its_class = PYTHON[kind].partition(".")
     try:
-        properties = for_python(options)
-        if kind == "jdbc":
-            from pyiceberg.catalog.sql import SqlCatalog
-
-            return SqlCatalog(name, **properties | {"uri": _database(options), "init_catalog_tables": "false"})
-        if kind == "glue":
-            from pyiceberg.catalog.glue import GlueCatalog
-
-            return GlueCatalog(name, **properties)
-        if kind in ("rest", "s3tables"):
-            from pyiceberg.catalog.rest import RestCatalog
-
-            return RestCatalog(name, **properties | (_s3_tables(options) if kind == "s3tables" else {}))
+        own = {"jdbc": _database, "s3tables": _s3_tables}.get(kind, dict)(options)
+        return getattr(import_module(f"pyiceberg.catalog.{module}"), its_class)(name, **for_python(options) | own)
     except Exception as error:
         raise _told(name, error) from error
-    what = kind or options.get("catalog-impl") or "none"
-    raise CatalogError(f"Frazil opens no catalog of type '{what}'", "write catalog_options of type jdbc, rest or glue")
 
 
 def opened_table(catalog: Catalog, name: str) -> Table:
@@ -62,7 +58,12 @@ def opened_table(catalog: Catalog, name: str) -> Table:
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
     try:
-        return catalog.load_table(name)
+        table = catalog.load_table(name)
+        if table.io.properties.get("s3.sse.type", "none") != "none":  # which the catalog itself may have said
+            from frazil.iceberg.encrypted_io import EncryptedFileIO
+
+            table.io = EncryptedFileIO(table.io.properties)
+        return table
     except (NoSuchTableError, NoSuchNamespaceError):
         raise CatalogError(f"the catalog {catalog.name} has no table {name}", "run 00_setup") from None
     except Exception as error:
@@ -71,18 +72,15 @@ def opened_table(catalog: Catalog, name: str) -> Table:
 
 def for_python(options: dict[str, str]) -> dict[str, str]:
     """Return a catalog's options by the names that PyIceberg has for them; what none says, the process's variables say."""
-    said = os.environ
-    region = options.get("client.region") or said.get("AWS_REGION") or said.get("AWS_DEFAULT_REGION")
-    endpoint = said.get("AWS_ENDPOINT_URL_S3") or said.get("AWS_ENDPOINT_URL")
+    region = options.get("client.region") or os.environ.get("AWS_REGION", os.environ.get("AWS_DEFAULT_REGION"))
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3", os.environ.get("AWS_ENDPOINT_URL"))
     given = {n: v for n, v in (("s3.region", region), ("s3.endpoint", endpoint)) if v} | options
     if style := given.get("s3.path-style-access"):
         given["s3.force-virtual-addressing"] = "false" if style == "true" else "true"
-    if given.get("s3.sse.type", "none") != "none":
-        given["py-io-impl"] = ENCRYPTED_IO
     return given
 
 
-def _database(options: dict[str, str]) -> str:
+def _database(options: dict[str, str]) -> dict[str, str]:
     """Return the address of a JDBC catalog's database as SQLAlchemy takes it."""
     from sqlalchemy import URL, make_url
 
@@ -90,12 +88,13 @@ def _database(options: dict[str, str]) -> str:
     if file := uri.partition(SQLITE)[2]:
         if not os.path.exists(file):
             raise CatalogError(f"there is no catalog {file}", "run 00_setup")
-        return URL.create("sqlite", database=file, query={"timeout": "60"}).render_as_string(hide_password=False)
-    if not uri.startswith(POSTGRESQL):
+        url = URL.create("sqlite", database=file, query={"timeout": "60"})
+    elif uri.startswith(POSTGRESQL):
+        url = make_url(f"postgresql+psycopg:{uri.removeprefix(POSTGRESQL)}")
+        url = url.set(username=options.get("jdbc.user"), password=options.get("jdbc.password"))
+    else:
         raise CatalogError(f"Frazil opens no catalog in {uri}", "use one in SQLite or PostgreSQL")
-    url = make_url(f"postgresql+psycopg:{uri.removeprefix(POSTGRESQL)}")
-    url = url.set(username=options.get("jdbc.user"), password=options.get("jdbc.password"))
-    return url.render_as_string(hide_password=False)
+    return {"uri": url.render_as_string(hide_password=False), "init_catalog_tables": "false"}
 
 
 def _s3_tables(options: dict[str, str]) -> dict[str, str]:
@@ -103,16 +102,13 @@ def _s3_tables(options: dict[str, str]) -> dict[str, str]:
     if not (found := re.match(r"arn:[\w-]+:s3tables:([\w-]+):", options.get("warehouse", ""))):
         cure = "write warehouse: arn:aws:s3tables:<region>:<account>:bucket/<name> below catalog_options"
         raise CatalogError(f"the warehouse '{options.get('warehouse')}' is not the ARN of a table bucket", cure)
-    host = os.environ.get("AWS_ENDPOINT_URL_S3TABLES") or f"https://s3tables.{found[1]}.amazonaws.com"
+    host = os.environ.get("AWS_ENDPOINT_URL_S3TABLES", f"https://s3tables.{found[1]}.amazonaws.com")
     signed = {"rest.sigv4-enabled": "true", "rest.signing-name": "s3tables", "rest.signing-region": found[1]}
     return {"uri": f"{host}/iceberg", "s3.region": found[1], **signed}
 
 
 def _told(name: str, error: Exception) -> FrazilError:
     """Return an error of Frazil as it is, and any other as one of the catalog."""
-    if isinstance(error, FrazilError):
-        return error
-    why = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-    return CatalogError(
-        f"the catalog {name} does not answer: {why}", "correct its address, its login, or what it names"
-    )
+    why = f"{type(error).__name__}: {error}".splitlines()[0]
+    ours = CatalogError(f"the catalog {name} does not answer: {why}", "correct its address or its login")
+    return error if isinstance(error, FrazilError) else ours

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from frazil.iceberg.refusals import require_known_io
 from frazil.iceberg.snapshots import POSITION, TAG, TOKEN
 from frazil.iceberg.swap import Change, ForgetfulCatalogError, commit, written
 from frazil.iceberg.table import LakeTable
@@ -14,8 +15,9 @@ UNLIMITED_MS = 2**63 - 1
 def require_kept(table: LakeTable) -> None:
     """Commit an empty snapshot to a table, and require that its position comes back, from the catalog and from the metadata file.
 
-    Raises ForgetfulCatalogError, also if the catalog lets its own policy end the tag.
+    Raises ForgetfulCatalogError, also if the tag would expire; TableRefusedError if Java's files have what Python's have not.
     """
+    require_known_io(table.catalog.name, dict(table.handle.io().properties()))
     change = Change("append")
     made = commit(table, written(table, change), lambda: change, table.position, table.position)
     lost = [*_lost(table, made.id)]

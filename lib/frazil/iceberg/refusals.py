@@ -11,27 +11,33 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 MODES = ("write.delete.mode", "write.update.mode", "write.merge.mode")
-KNOWN_IO = {
+OF_FILES = (
+    "s3.",
+    "client.",
+    "kms.",
+    "encryption.",
+    "gcs.encryption-key",
+    "gcs.decryption-key",
+    "glue.lakeformation-enabled",
+    "io-impl",
+)
+"""How properties begin by which Java's FileIO finds, opens or encrypts files."""
+KNOWN_IO = (
     "s3.endpoint", "s3.region", "s3.path-style-access", "s3.access-key-id", "s3.secret-access-key", "s3.session-token", "s3.sse.key",
-    "s3.use-arn-region-enabled", "s3.checksum-enabled", "s3.chunked-encoding-enabled", "s3.etag-check-enabled", "s3.multipart.", "s3.staging-dir",
-    "s3.delete", "s3.preload-client-enabled", "s3.retry.", "s3.acceleration-enabled", "s3.dualstack-enabled", "s3.cross-region-access-enabled",
-    "s3.crt.", "s3.analytics-accelerator", "s3.directory-bucket.", "client.region", "client.refresh-credentials", "client.legacy-md5",
-    "adls.", "gcs.", "rest.", "jdbc.", "glue.", "http-client.", "header.", "io.", "warehouse", "uri", "type", "catalog-impl", "token", "credential",
-    "cache", "table-", "clients", "oauth2-server-uri", "scope", "prefix", "rest-",
-}  # fmt: skip
-"""How properties of a catalog begin that mean the same to PyIceberg's FileIO, or leave no trace in a file."""
-FOR_JAVA_ALONE = ("gcs.encryption-key", "gcs.decryption-key", "s3.delete.tags.")
-"""Of these, what only Java's FileIO does."""
+    "s3.use-arn-region-enabled", "s3.checksum-enabled", "s3.chunked-encoding-enabled", "s3.multipart.", "s3.staging-dir", "s3.delete-enabled",
+    "s3.delete.batch-size", "s3.delete.num-threads", "s3.preload-client-enabled", "s3.retry.", "s3.acceleration-enabled", "s3.dualstack-enabled",
+    "s3.cross-region-access-enabled", "s3.crt.", "s3.analytics-accelerator.", "s3.directory-bucket.", "client.region",
+    "client.refresh-credentials", "client.legacy-md5-plugin-enabled",
+)  # fmt: skip
+"""Those that mean the same to PyIceberg, or leave no trace in a file."""
 KNOWN_VALUES = {
     "s3.sse.type": {"none", "s3", "kms", "dsse-kms"},
     "s3.remote-signing-enabled": {"false"},
     "s3.access-grants.enabled": {"false"},
     "glue.lakeformation-enabled": {"false"},
-    "io-impl": {
-        f"org.apache.iceberg.{name}" for name in ("aws.s3.S3FileIO", "hadoop.HadoopFileIO", "io.ResolvingFileIO")
-    },
+    "io-impl": {f"org.apache.iceberg.{n}" for n in ("aws.s3.S3FileIO", "hadoop.HadoopFileIO", "io.ResolvingFileIO")},
 }
-"""Properties of which PyIceberg follows some values."""
+"""Those of which PyIceberg follows some values."""
 
 
 class TableRefusedError(FrazilError, code="table-refused"):
@@ -83,9 +89,11 @@ def require_known_io(catalog: str, properties: dict[str, str]) -> None:
 
 
 def _is_known(name: str, value: str) -> bool:
-    if name in KNOWN_VALUES:
-        return value in KNOWN_VALUES[name]
-    return name.startswith(tuple(KNOWN_IO)) and not name.startswith(FOR_JAVA_ALONE)
+    return (
+        value in KNOWN_VALUES[name]
+        if name in KNOWN_VALUES
+        else not name.startswith(OF_FILES) or name.startswith(KNOWN_IO)
+    )
 
 
 def _set(name: str, entry: str, value: str) -> str:
