@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from frazil.iceberg.catalog import CatalogError, open_catalog
+from frazil.iceberg.catalog import CatalogError, open_catalog, opened_table
 from frazil.iceberg.refusals import TableRefusedError, require_known_io, require_writable
 from frazil.settings.parameters import Settings
 
@@ -69,3 +70,8 @@ def test_a_catalog_that_does_not_open_is_refused_with_its_cure(options, kind, cu
     with pytest.raises(kind) as refused:
         open_catalog(Settings(catalog_options=options))
     assert cure in refused.value.cure
+
+
+def test_a_table_that_is_not_there_asks_for_setup():
+    with pytest.raises(CatalogError, match="no table db.none(.|\n)*run 00_setup"):
+        opened_table(SqlCatalog("lake", uri="sqlite://"), "db.none")

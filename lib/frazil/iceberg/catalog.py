@@ -20,12 +20,7 @@ CLASSES = {
     "org.apache.iceberg.aws.glue.GlueCatalog": "glue", "software.amazon.s3tables.iceberg.S3TablesCatalog": "s3tables",
 }  # fmt: skip
 """What `catalog-impl` may name, and the type that it is."""
-PYTHON = {
-    "jdbc": "sql.SqlCatalog",
-    "rest": "rest.RestCatalog",
-    "glue": "glue.GlueCatalog",
-    "s3tables": "rest.RestCatalog",
-}
+PYTHON = {"jdbc": "sql.SqlCatalog", "rest": "rest.RestCatalog", "glue": "glue.GlueCatalog", "s3tables": "rest.RestCatalog"}  # fmt: skip
 """PyIceberg's class for each type, below `pyiceberg.catalog`."""
 POSTGRESQL = "jdbc:postgresql:"
 
