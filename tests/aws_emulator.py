@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import http.server
 import os
 import socket
 import subprocess
 import tempfile
+import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -93,3 +96,50 @@ class Queue:
         """Return how many messages can be seen, and how many somebody has taken."""
         told = self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=["All"])["Attributes"]
         return int(told["ApproximateNumberOfMessages"]), int(told["ApproximateNumberOfMessagesNotVisible"])
+
+
+class Between:
+    """Passes requests on to an emulator, and notes what they ask for; `choose(number, request)` returns a fault, as that of a `RestCatalog`."""
+
+    def __init__(self, url: str):
+        self.url, self.requests, self.choose = url, [], lambda number, request: ""
+
+    def __enter__(self) -> Between:
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Passing,), {"between": self}))
+        self.address = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class _Passing(http.server.BaseHTTPRequestHandler):
+    protocol_version, between = "HTTP/1.1", None
+
+    def do_POST(self) -> None:  # noqa: N802
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        asked = self.headers.get("X-Amz-Target", "").split(".")[-1]
+        self.between.requests.append(asked)
+        fault = self.between.choose(len(self.between.requests) - 1, asked)
+        code, answer = (500, b"{}") if fault.endswith("before") else self.passed_on(body)
+        if fault.startswith("cut"):
+            self.close_connection = True
+            return self.connection.shutdown(socket.SHUT_RDWR)
+        self.send_response_only(int(fault[:3]) if fault else code)
+        self.send_header("Content-Type", "application/x-amz-json-1.1")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        return self.wfile.write(answer)
+
+    def passed_on(self, body: bytes) -> tuple[int, bytes]:
+        asked = urllib.request.Request(self.between.url, body, dict(self.headers), method="POST")
+        try:
+            with urllib.request.urlopen(asked) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+
+    def log_message(self, *_) -> None:
+        pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -29,6 +30,8 @@ class FaultyS3:
     def __init__(self, fault: Callable[[str], str] = lambda request: ""):
         self.fault, self.app = fault, create_backend_app("s3")
         self.backend = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
+        self.logins: set[tuple[str, str]] = set()
+        """The clients that came (`java`, `cpp`), each with its access key."""
 
     def __enter__(self) -> FaultyS3:
         logging.getLogger("werkzeug").setLevel(logging.CRITICAL)
@@ -69,6 +72,9 @@ class FaultyS3:
 
     def __call__(self, environ: dict, start_response: Callable) -> Iterable[bytes]:
         """Answer a request as moto does, or show its fault before or after that."""
+        client = re.search(r"aws-sdk-(\w+)", environ.get("HTTP_USER_AGENT", ""))
+        key = re.search(r"Credential=([^/]+)", environ.get("HTTP_AUTHORIZATION", ""))
+        self.logins.add((client[1] if client else "", key[1] if key else ""))
         fault = self.fault(f"S3 {environ['REQUEST_METHOD']} {environ['PATH_INFO'].lstrip('/')}")
         if not fault:
             return self.app(environ, start_response)

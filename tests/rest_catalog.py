@@ -23,6 +23,9 @@ from pyiceberg.typedef import IcebergBaseModel
 FAULTS = ("503 before", "503 after", "cut before", "cut after")
 """What a request may meet: an answer that says no, or none; before or after the catalog has done it."""
 
+REFUSALS = {"409": "CommitFailedException", "500": "InternalServerError", "503": "ServiceUnavailable"}
+"""The answers that say no, and the type of each."""
+
 
 class RestCatalog:
     """The catalog: its tables, the requests that it got, and the faults that it shall show, by the request's number."""
@@ -37,6 +40,8 @@ class RestCatalog:
         """Services for which AWS's signatures of the requests were made."""
         self.faults: dict[int, str] = {}
         self.down = False
+        self.vended: Callable[[], dict[str, str]] = dict
+        """Gives the properties, as credentials, that come with each table that is loaded."""
         self.choose: Callable[[int, str], str | threading.Event | Callable[[], str]] | None = None
         """Chooses the fault of a request by its number and text.
 
@@ -141,7 +146,7 @@ class RestCatalog:
             return 204, {}
         place, metadata = self.tables[key]
         if method != "POST":
-            return 200, _loaded(place, metadata)
+            return 200, _loaded(place, metadata) | {"config": self.vended()}
         asked = CommitTableRequest.model_validate({"identifier": {"namespace": [key[0]], "name": key[1]}, **body})
         try:
             for requirement in asked.requirements:
@@ -228,8 +233,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def fail(self, fault: str) -> None:
         if fault.startswith("kill"):
             kill(fault)
-        if fault.startswith("503"):
-            self.send(503, _error("ServiceUnavailable", "not now", 503))
+        if fault[:3] in REFUSALS:
+            self.send(int(fault[:3]), _error(REFUSALS[fault[:3]], "not now", int(fault[:3])))
         else:
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)

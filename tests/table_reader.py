@@ -17,13 +17,18 @@ from fsspec.implementations.arrow import ArrowFSWrapper
 from pyiceberg.table import StaticTable
 from pyiceberg.table.metadata import TableMetadata
 
+import aws_emulator
+
 
 def metadata_file(lake: dict[str, str], name: str) -> str:
-    """Return the address of the current metadata file of `namespace.table` in a SQLite or REST catalog."""
+    """Return the address of the current metadata file of `namespace.table` in a SQLite, REST or Glue catalog."""
     space, table = name.rsplit(".", 1)
     if lake["type"] == "rest":
         with urllib.request.urlopen(f"{lake['uri']}/v1/namespaces/{space}/tables/{table}") as answer:
             return json.load(answer)["metadata-location"]
+    if lake["type"] == "glue":
+        told = aws_emulator.client("glue", lake["glue.endpoint"]).get_table(DatabaseName=space, Name=table)
+        return told["Table"]["Parameters"]["metadata_location"]
     file = Path(lake["uri"].removeprefix("jdbc:sqlite:"))
     with sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True) as catalog:
         found = catalog.execute(
@@ -103,8 +108,9 @@ def _files(lake: dict[str, str], location: str) -> list[str]:
 
 
 def _s3(lake: dict[str, str]) -> fs.FileSystem:
+    keys = {"access_key": lake["s3.access-key-id"], "secret_key": lake["s3.secret-access-key"]}
     at = lake["s3.endpoint"].removeprefix("http://")
-    return fs.S3FileSystem(access_key="test", secret_key="test", region="us-east-1", scheme="http", endpoint_override=at)  # fmt: skip
+    return fs.S3FileSystem(**keys, region=lake["s3.region"], scheme="http", endpoint_override=at)
 
 
 def _path(address: str) -> str:

@@ -12,7 +12,6 @@ from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 import table_reader
@@ -21,12 +20,14 @@ from frazil.core.changes import Changes
 from frazil.core.latest import Latest, latest
 from frazil.dms.position import Position
 from frazil.iceberg import swap
+from frazil.iceberg.catalog import open_catalog
 from frazil.iceberg.key_segments import Segments
 from frazil.iceberg.row_delta import write_batch
 from frazil.iceberg.snapshots import Snapshot
 from frazil.iceberg.table import LakeTable
-from frazil.settings import spark
+from frazil.settings import jars, spark
 from frazil.settings.environment import resolve
+from frazil.settings.secrets import is_secret
 
 KEYS = {
     "bigint": lambda n: n * 7919 - 5000,
@@ -41,19 +42,28 @@ KEYS = {
 DELTAS = "'write.merge.mode'='merge-on-read', 'write.delete.mode'='merge-on-read', 'write.update.mode'='merge-on-read'"
 
 
-class Lake:
-    """A lake on disk, and the session of this process."""
+JARS = [jars.AWS, f"{jars.ICEBERG.rpartition(':')[0]}:{os.environ.get('FRAZIL_ICEBERG', '1.12.0')}"]
+"""What the session of a process needs for any catalog; `FRAZIL_ICEBERG` chooses the release of Iceberg."""
 
-    def __init__(self, folder: Path):
-        options = {"type": "jdbc", "uri": f"jdbc:sqlite:{folder}/lake.db", "warehouse": f"{folder}/lake"}
+
+class Lake:
+    """A lake, and the session of this process with its catalog: on disk, or as the options say."""
+
+    def __init__(self, folder: Path, catalog: str = "lake", **options: str):
+        disk = {"type": "jdbc", "uri": f"jdbc:sqlite:{folder}/lake.db", "warehouse": f"{folder}/lake"}
+        self.options, self.name = options or disk, catalog
+        self.warehouse = self.options["warehouse"]
+        secrets = {name: f"LAKE_{n}" for n, name in enumerate(self.options) if is_secret(name)}
+        given = self.options | {name: f"${{{variable}}}" for name, variable in secrets.items()}
+        params = {"catalog": catalog, "catalog_options": given, "spark_options": {"spark.jars.packages": ",".join(JARS)}}  # fmt: skip
         (folder / "params").mkdir(parents=True, exist_ok=True)
-        (folder / "params/unit.yml").write_text(json.dumps({"catalog_options": options}))
-        with variables(FRAZIL_PARAMS=f"{folder}/params", FRAZIL_MASTER="local[1]"):
+        (folder / "params/unit.yml").write_text(json.dumps(params))
+        hidden = {variable: self.options[name] for name, variable in secrets.items()}
+        with variables(FRAZIL_PARAMS=f"{folder}/params", FRAZIL_MASTER="local[1]", **hidden):
             self.settings = resolve("unit")
             self.session = spark.session(self.settings)
-        self.options, self.warehouse = options, options["warehouse"]
-        self.session.sql("CREATE NAMESPACE IF NOT EXISTS lake.db")
-        self.catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/lake.db", warehouse=self.warehouse)
+            self.session.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.db")
+            self.catalog = open_catalog(self.settings)
 
 
 @contextmanager
@@ -89,11 +99,11 @@ class Kept:
 
     def sql(self, statement: str):
         """Run a statement as another writer."""
-        return self.lake.session.sql(statement.format(t=f"lake.{self.name}"))
+        return self.lake.session.sql(statement.format(t=f"{self.lake.name}.{self.name}"))
 
     def call(self, procedure: str, more: str = ""):
         """Call one of Iceberg's procedures as another writer."""
-        return self.sql(f"CALL lake.system.{procedure}(table => '{self.name}'{more})")
+        return self.sql(f"CALL {self.lake.name}.system.{procedure}(table => '{self.name}'{more})")
 
     # --- batches
 

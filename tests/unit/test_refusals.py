@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.metadata import TableMetadataUtil
 
+from frazil.iceberg.catalog import CatalogError, open_catalog, opened_table
 from frazil.iceberg.refusals import TableRefusedError, require_known_io, require_writable
+from frazil.settings.parameters import Settings
 
 
 def metadata(version: int = 3, **properties: str):
@@ -44,8 +47,31 @@ def test_all_that_is_in_the_way_is_told_at_once():
     assert len(refused.value.details) == 2
 
 
-@pytest.mark.parametrize("odd", ["s3.sse.type", "s3.access-points.bucket", "my.own.setting"])
+@pytest.mark.parametrize("odd", ["s3.sse.type", "s3.access-points.bucket", "io-impl", "client.factory", "s3.acl"])
 def test_a_catalog_whose_files_only_java_finds_is_refused(odd):
-    require_known_io("lake", {"s3.endpoint": "x", "warehouse": "s3://b", "io-impl": "y"})
+    require_known_io("lake", {"s3.endpoint": "x", "warehouse": "s3://b", "io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "s3.sse.type": "kms", "my.own": "x"})  # fmt: skip
     with pytest.raises(TableRefusedError, match=odd):
         require_known_io("lake", {odd: "x"})
+
+
+REFUSED = [
+    ({"type": "jdbc", "uri": "jdbc:sqlite:/no/such.db", "warehouse": "/x"}, CatalogError, "run 00_setup"),
+    ({"type": "jdbc", "uri": "jdbc:mysql://h/d", "warehouse": "/x"}, CatalogError, "SQLite or PostgreSQL"),
+    ({"type": "hive"}, CatalogError, "jdbc, rest or glue"),
+    ({"type": "rest", "uri": "http://127.0.0.1:9/x"}, CatalogError, "correct its address"),
+    ({"catalog-impl": "software.amazon.s3tables.iceberg.S3TablesCatalog", "warehouse": "s3://b"}, CatalogError, "arn:aws:s3tables"),
+    ({"type": "glue", "s3.sse.type": "custom"}, TableRefusedError, "at the bucket"),
+    ({"type": "glue", "s3.write.storage-class": "STANDARD_IA"}, TableRefusedError, "at the bucket"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "kind", "cure"), REFUSED, ids=lambda v: str(v)[:60])
+def test_a_catalog_that_does_not_open_is_refused_with_its_cure(options, kind, cure):
+    with pytest.raises(kind) as refused:
+        open_catalog(Settings(catalog_options=options))
+    assert cure in refused.value.cure
+
+
+def test_a_table_that_is_not_there_asks_for_setup():
+    with pytest.raises(CatalogError, match="no table db.none(.|\n)*run 00_setup"):
+        opened_table(SqlCatalog("lake", uri="sqlite://"), "db.none")

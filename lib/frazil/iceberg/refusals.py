@@ -12,13 +12,33 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 MODES = ("write.delete.mode", "write.update.mode", "write.merge.mode")
-KNOWN_IO = {
-    "s3.", "client.", "io-impl", "warehouse", "uri", "type", "adls.", "gcs.", "rest.", "jdbc.", "token", "credential", "header.", "glue.",
-    "http-client.", "cache", "table-", "clients", "oauth2-server-uri", "scope", "prefix", "rest-", "io.",
-}  # fmt: skip
-"""How properties of a catalog begin that mean the same to PyIceberg's FileIO, or nothing to any."""
-ENCRYPTED_IO = ("s3.sse.", "s3.access-points.", "gcs.encryption-key", "gcs.decryption-key")
-"""Properties by which Java's FileIO encrypts or finds objects, and PyIceberg's does not."""
+OF_FILES = (
+    "s3.",
+    "client.",
+    "kms.",
+    "encryption.",
+    "gcs.encryption-key",
+    "gcs.decryption-key",
+    "glue.lakeformation-enabled",
+    "io-impl",
+)
+"""How properties begin by which Java's FileIO finds, opens or encrypts files."""
+KNOWN_IO = (
+    "s3.endpoint", "s3.region", "s3.path-style-access", "s3.access-key-id", "s3.secret-access-key", "s3.session-token", "s3.sse.key",
+    "s3.use-arn-region-enabled", "s3.checksum-enabled", "s3.chunked-encoding-enabled", "s3.multipart.", "s3.staging-dir", "s3.delete-enabled",
+    "s3.delete.batch-size", "s3.delete.num-threads", "s3.preload-client-enabled", "s3.retry.", "s3.acceleration-enabled", "s3.dualstack-enabled",
+    "s3.cross-region-access-enabled", "s3.crt.", "s3.analytics-accelerator.", "s3.directory-bucket.", "client.region",
+    "client.refresh-credentials", "client.legacy-md5-plugin-enabled",
+)  # fmt: skip
+"""Those that mean the same to PyIceberg, or leave no trace in a file."""
+KNOWN_VALUES = {
+    "s3.sse.type": {"none", "s3", "kms", "dsse-kms"},
+    "s3.remote-signing-enabled": {"false"},
+    "s3.access-grants.enabled": {"false"},
+    "glue.lakeformation-enabled": {"false"},
+    "io-impl": {f"org.apache.iceberg.{n}" for n in ("aws.s3.S3FileIO", "hadoop.HadoopFileIO", "io.ResolvingFileIO")},
+}
+"""Those of which PyIceberg follows some values."""
 
 
 class TableRefusedError(FrazilError, code="table-refused"):
@@ -58,11 +78,22 @@ def _refusals(name: str, metadata: TableMetadata, key: Sequence[str]) -> Iterato
 
 
 def require_known_io(catalog: str, properties: dict[str, str]) -> None:
-    """Raise TableRefusedError if Java's FileIO has properties that Python's does not know: files would lie elsewhere, or in clear."""
-    odd = [n for n in sorted(properties) if n.startswith(ENCRYPTED_IO) or not n.startswith(tuple(KNOWN_IO))]
+    """Raise TableRefusedError if Java's FileIO has properties that Python's does not follow: files would lie elsewhere, or in clear."""
+    unknown = [name for name, value in sorted(properties.items()) if not _is_known(name, value)]
+    odd = [f"{name}={properties[name]}" if name in KNOWN_VALUES else name for name in unknown]
     if odd:
-        problem = f"the catalog {catalog} has the option {odd[0]}, which PyIceberg does not know"
-        raise TableRefusedError(problem, "set it at the bucket, and take it out of catalog_options", odd[1:])
+        problem = f"the catalog {catalog} has the option {odd[0]}, which PyIceberg does not follow"
+        raise TableRefusedError(
+            problem, "set it at the bucket or for the process, and take it out of catalog_options", odd[1:]
+        )
+
+
+def _is_known(name: str, value: str) -> bool:
+    return (
+        value in KNOWN_VALUES[name]
+        if name in KNOWN_VALUES
+        else not name.startswith(OF_FILES) or name.startswith(KNOWN_IO)
+    )
 
 
 def _require_partitions(name: str, metadata: TableMetadata) -> None:

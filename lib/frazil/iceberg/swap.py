@@ -42,6 +42,10 @@ class PositionMovedError(FrazilError, code="position-moved"):
     """Another run of Frazil committed to the table meanwhile. Nothing is to be done: it did this run's work."""
 
 
+class ForgetfulCatalogError(FrazilError, code="foreign-catalog"):
+    """The catalog does not keep tags or summaries of snapshots, so nothing would say what is applied. Use another catalog, or allow them there."""
+
+
 @dataclass(frozen=True)
 class Change:
     """What one swap does: columns, files, the snapshot's summary, table properties.
@@ -80,6 +84,8 @@ class Change:
             return None  # Iceberg has merged manifests, and numbers all their rows
         if not all(delete.of for delete in self.add_deletes):
             return None  # deletes of a whole partition
+        if any(not d.of and d.sequence >= self.sequence for f in self.remove for d in f.deletes):
+            return None  # they apply to the new files as well, though they name none of their rows
         gone = {f.path for f in self.remove}
         live = {} if self.kind == "replace" else {path: file for path, file in before.items() if path not in gone}
         for file in self.add:
@@ -131,19 +137,21 @@ def commit(
     committed meanwhile, `write` writes again.
     Raises PositionMovedError if another run was faster, and the errors of `soundness`.
     """
-    now = first
+    now, swapped = first, False
     for attempt in range(ATTEMPTS):
         if found := find(table, first):
             return found
         if not now.change.anew:
             require_sound(table)
+        if swapped:  # else each attempt would make it once more
+            raise ForgetfulCatalogError(f"{table.name}: its catalog lost a commit's summary", "use another catalog")
         if planned is not None and table.position != planned:
             raise PositionMovedError(f"{table.name}: another run committed a batch meanwhile", "let it go on")
         try:
             now = now if now.fits(table) else replace(written(table, write()), token=first.token)
-            table.swap(
-                replace(now.change, summary=now.change.summary | _named(table, first.token, now.change, position))
-            )
+            named = _named(table, first.token, now.change, position)
+            table.swap(replace(now.change, summary=now.change.summary | named))
+            swapped = True
         except Exception as error:
             why = {name for name, _ in causes(error)}
             steadily(table.refresh)

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from frazil.dms.position import Position, read_position
+from frazil.iceberg.catalog import opened_table
 from frazil.iceberg.delete_files import Vectors
+from frazil.iceberg.java import commits, opened
 from frazil.iceberg.live_files import LiveFile, Manifests
 from frazil.iceberg.snapshots import POSITION, TAG, Snapshot
 
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from frazil.iceberg.swap import Change
 
 LONGEST_IO_S = 600
-"""A FileIO may have credentials that end."""
+"""A FileIO, and Java's handle, may have credentials that end: neither asks the catalog for new ones."""
 
 
 class LakeTable:
@@ -56,25 +58,21 @@ class LakeTable:
     @cached_property
     def bridge(self) -> Any:
         """`Commits.java`, for this table's catalog."""
-        from frazil.iceberg.java import commits
-
         return commits(self.session(), self.catalog.name)
 
     @cached_property
     def handle(self) -> Any:
         """Java's handle of the table, which stays open."""
-        from frazil.iceberg.java import opened
-
         return opened(self.session(), self.catalog.name, self.name)
 
     # --- looks and commits
 
     def refresh(self) -> None:
         """Take over what was committed since the last look."""
-        if "handle" not in vars(self) or time.monotonic() - self._opened_s > LONGEST_IO_S:
-            text = self._opened()
-        else:
-            text = self.bridge.refresh(self.handle, self.location)
+        has_handle, old = "handle" in vars(self), time.monotonic() - self._opened_s > LONGEST_IO_S
+        if has_handle and old:
+            self.handle = opened(self.session(), self.catalog.name, self.name)
+        text = self._opened() if old or not has_handle else self.bridge.refresh(self.handle, self.location)
         if text:
             before = self.head
             self._read(text)
@@ -95,7 +93,7 @@ class LakeTable:
 
     def _opened(self) -> str:
         """Open the table by its catalog, and return its metadata as Java's `refresh` does."""
-        table = self.catalog.load_table(self.name)
+        table = opened_table(self.catalog, self.name)
         self.io: FileIO = table.io
         self.vectors.io = self._manifests.io = self.io
         self._opened_s = time.monotonic()
@@ -113,6 +111,8 @@ class LakeTable:
         self.metadata_bytes = len(body)
         self._snapshots = {s["snapshot-id"]: s for s in told.get("snapshots", ())}
         self._refs = {name: ref["snapshot-id"] for name, ref in told.get("refs", {}).items()}
+        if told.get("current-snapshot-id", -1) not in (None, -1):
+            self._refs.setdefault("main", told["current-snapshot-id"])  # a catalog that knows no refs leaves them out
         without: dict[str, Any] = {
             "snapshots": [],
             "snapshot-log": [],
