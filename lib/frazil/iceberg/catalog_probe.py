@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from frazil.iceberg.refusals import require_known_io
-from frazil.iceberg.snapshots import POSITION, TAG, TOKEN
-from frazil.iceberg.swap import Change, ForgetfulCatalogError, commit, written
+from frazil.iceberg.snapshots import POSITION, TAG, TOKEN, Snapshot
+from frazil.iceberg.swap import ForgetfulCatalogError, pass_others
 from frazil.iceberg.table import LakeTable
 
 UNLIMITED_MS = 2**63 - 1
 
 
-def require_kept(table: LakeTable) -> None:
-    """Commit an empty snapshot to a table, and require that its position comes back, from the catalog and from the metadata file.
+def require_kept(table: LakeTable, made: Snapshot | None = None) -> None:
+    """Require that the position of the commit that was just made comes back, from the catalog and from the metadata file.
 
+    Without one, an empty snapshot is committed.
     Raises ForgetfulCatalogError, also if the tag would expire; TableRefusedError if Java's files have what Python's have not.
     """
     require_known_io(table.catalog.name, dict(table.handle.io().properties()))
-    change = Change("append")
-    made = commit(table, written(table, change), lambda: change, table.position, table.position)
-    lost = [*_lost(table, made.id)]
+    lost = [*_lost(table, (made or pass_others(table)).id)]
     if lost:
         cure = "use a catalog that keeps tags and summaries, or allow them there"
         raise ForgetfulCatalogError(f"the catalog {table.catalog.name} did not keep {lost[0]}", cure, lost[1:])

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
+from frazil.iceberg.catalog_probe import require_kept
 from frazil.iceberg.columns import COLUMNS, Columns, columns_of, iceberg_type
 from frazil.iceberg.doubled_keys import doubled, doubled_error, names_of
 from frazil.iceberg.refusals import require_writable
+from frazil.iceberg.snapshots import TAG
 from frazil.iceberg.swap import Change, commit, written
 from frazil.iceberg.table import LakeTable
 from frazil.settings.spec import SORT, TRANSFORM
@@ -47,7 +49,8 @@ def create_table(
 ) -> tuple[LakeTable, bool]:
     """Return the table of a spec, and whether it was created now: empty, and at its first position.
 
-    A table that was never loaded is created anew if its spec has changed. Raises ForeignTableError for a table of others.
+    A table that was never loaded is created anew if its spec has changed. Raises ForeignTableError for a table of others,
+    and ForgetfulCatalogError for a catalog that does not keep positions.
     """
     name = f"{catalog.name}.{spec.target}"
     create, *more = _statements(name, spec, version)
@@ -55,6 +58,8 @@ def create_table(
     if catalog.table_exists(spec.target):
         table = LakeTable(catalog, spec.target, spec.key, session)
         if table.own is not None and not _is_outdated(table, digest):
+            if TAG not in table.tags:
+                require_kept(table)
             return table, False
         _require_ours(table, spec)
         if _is_outdated(table, digest):
@@ -95,7 +100,7 @@ def columns_of_table(table: LakeTable, spec: TableSpec) -> Columns:
 
 def _begin(table: LakeTable, known: Columns, position: Position, properties: dict[str, str]) -> None:
     change = Change("row delta", properties={**properties, COLUMNS: known.text}, anew=True)
-    commit(table, written(table, change), lambda: change, None, position)
+    require_kept(table, commit(table, written(table, change), lambda: change, None, position))
 
 
 def _require_ours(table: LakeTable, spec: TableSpec) -> None:
