@@ -25,6 +25,7 @@ def metadata_file(lake: dict[str, str], name: str) -> str:
         with urllib.request.urlopen(f"{lake['uri']}/v1/namespaces/{space}/tables/{table}") as answer:
             return json.load(answer)["metadata-location"]
     file = Path(lake["uri"].removeprefix("jdbc:sqlite:"))
+    assert file.exists(), f"there is no catalog {file}"
     with sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True) as catalog:
         found = catalog.execute(
             "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?", (space, table)
