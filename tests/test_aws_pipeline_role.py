@@ -11,15 +11,15 @@ import boto3
 import pytest
 
 import aws_emulator
-from asl_harness import ENGINES, TASK, machine
 from aws_emulator import ACCOUNT, REGION, client, make_buckets
-from frazil_old.aws import stack_template
+from frazil_old.aws import engines, stack_template
 from frazil_old.aws.deployment_parameters import Deployment, Place
 from frazil_old.config.settings import AwsSettings
 
 pytestmark = pytest.mark.aws
 
-APPLICATION, CLUSTER = "00fabc0123456789", "j-ABC"
+ENGINES = [*engines.RELEASES]
+APPLICATION, CLUSTER, TASK = "00fabc0123456789", "j-ABC", f"arn:aws:dms:{REGION}:{ACCOUNT}:task:T"
 NEEDED = {
     "emr-serverless:startJobRun.sync": [
         "emr-serverless:StartJobRun", "emr-serverless:GetJobRun", "emr-serverless:CancelJobRun", "emr-serverless:TagResource", "iam:PassRole",
@@ -82,7 +82,8 @@ def without(statements: list[dict], action: str, sid: str = "") -> list[dict]:
 
 def wanted(engine: str) -> list[str]:
     """The actions that the tasks of an engine's state machine need, and those for logs."""
-    resources = {s["Resource"].removeprefix("arn:aws:states:::") for s in machine(engine)["States"].values() if s["Type"] == "Task"}  # fmt: skip
+    states = stack_template.definition(engine)["States"].values()
+    resources = {s["Resource"].removeprefix("arn:aws:states:::") for s in states if s["Type"] == "Task"}
     return sorted({action for r in resources for action in NEEDED[r]} | {f"logs:{name}" for name in LOG})
 
 
