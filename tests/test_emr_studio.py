@@ -64,13 +64,13 @@ def test_no_cell_asks_for_what_only_ipython_has(file):
 
 
 @pytest.mark.spark
-def test_tables_are_worked_on_through_a_gateway_that_livy_made(world, monkeypatch):
+def test_tables_are_worked_on_through_a_gateway_that_livy_made(open_world, monkeypatch):
     """It has no process of its own and answers every name that it is asked for."""
-    ours = SparkContext._gateway
-    world.table("t").load("t", (1, "a"))
+    ours, w = SparkContext._gateway, open_world().table("t")
+    w.source.load("t", (1, "a"))
     there = GatewayParameters(port=ours.gateway_parameters.port, auth_token=ours.gateway_parameters.auth_token, auto_convert=True)  # fmt: skip
     livys = JavaGateway(gateway_parameters=there)
     monkeypatch.setattr(SparkContext, "_gateway", livys)
-    world.loaded().changes("t", U(1, "b")).merged()
-    assert world.rows("t") == [(1, "b")]
+    w.loaded().source.changes("t", U(1, "b"))
+    assert w.merged().rows("t") == [(1, "b")]
     livys.close()
