@@ -8,26 +8,24 @@ import pytest
 import yaml
 
 import aws_emulator
-from aws_emulator import REGION, Queue, client, make_buckets
+from aws_emulator import ENGINES, REGION, Queue, client, make_buckets
 from frazil_old import exit_codes
-from frazil_old.aws import deploy_stack, engines, stack_template
+from frazil_old.aws import deploy_stack, stack_template
 from frazil_old.cli import bundle, main
 
 pytestmark = pytest.mark.aws
 
 
 @pytest.fixture(scope="module")
-def url():
-    with aws_emulator.running() as address:
-        make_buckets(address, "dms-bucket", "lake-bucket", "work-bucket")
-        yield address
+def url(aws):
+    make_buckets(aws, "dms-bucket", "lake-bucket", "work-bucket")
+    return aws
 
 
 @pytest.fixture
 def prod(url, tmp_path, monkeypatch):
     """Write the environment `prod`, and return a function that writes it with another source or other parameters."""
-    for name, value in {**aws_emulator.variables(url), "FRAZIL_PARAMS": str(tmp_path / "params")}.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("FRAZIL_PARAMS", str(tmp_path / "params"))
     monkeypatch.setattr(deploy_stack, "POLL_S", 0.1)
     spec = {"source": "public.t", "target": "shop.t", "key": ["id"], "columns": [{"name": "id", "type": "INT8"}]}
     driver = tmp_path / "runs/prod/aws" / bundle.Platform("3.11.6", "x86_64", True).file_name
@@ -116,10 +114,8 @@ def test_glue_runs_the_jobs_by_a_job_that_up_makes_and_down_deletes(prod, url):
 
 def test_an_event_of_s3_becomes_a_message_of_the_queue_and_a_repeated_one_is_one(prod, url):
     assert frazil("up", "--yes") == exit_codes.OK
-    s3, queue = (
-        client("s3", url),
-        Queue(url, client("sqs", url).get_queue_url(QueueName="frazil-prod.fifo")["QueueUrl"]),
-    )
+    s3, address = client("s3", url), client("sqs", url).get_queue_url(QueueName="frazil-prod.fifo")["QueueUrl"]
+    queue = Queue(url, address)
     s3.put_object(Bucket="dms-bucket", Key="dms/data/public/t/20260101-000000000.csv", Body=b"I,1\n")
     s3.put_object(Bucket="dms-bucket", Key="elsewhere/x.csv", Body=b"I,1\n")
     bodies = [json.loads(m["Body"]) for m in queue.receive(wait_s=5)]
@@ -129,7 +125,7 @@ def test_an_event_of_s3_becomes_a_message_of_the_queue_and_a_repeated_one_is_one
     assert frazil("down", "--yes") == exit_codes.OK
 
 
-@pytest.mark.parametrize("engine", engines.RELEASES)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_cfn_lint_accepts_the_template(tmp_path, engine):
     text, file = stack_template.template(engine), tmp_path / "template.yml"
     assert len(text.encode()) < 51_200, "CloudFormation takes no longer text"
@@ -138,7 +134,7 @@ def test_cfn_lint_accepts_the_template(tmp_path, engine):
     assert json.loads(ran.stdout or "[]") == [], "warnings count too"
 
 
-@pytest.mark.parametrize("engine", engines.RELEASES)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_statelint_accepts_the_state_machine(tmp_path, engine):
     text, file = json.dumps(stack_template.definition(engine)), tmp_path / "machine.json"
     text = re.sub(r"\$\{\w+\}", "30", text)  # statelint refuses two forms that AWS takes:

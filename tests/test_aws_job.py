@@ -12,7 +12,6 @@ from pathlib import Path
 import pyspark
 import pytest
 
-import aws_emulator
 import table_reader
 from aws_emulator import Queue, client, make_buckets
 from frazil_old import cli, exit_codes
@@ -28,17 +27,14 @@ RUNS = "s3://work-bucket/frazil/w/runs"
 
 
 @pytest.fixture(scope="module")
-def url():
-    with aws_emulator.running() as address:
-        make_buckets(address, "work-bucket")
-        yield address
+def url(aws):
+    make_buckets(aws, "work-bucket")
+    return aws
 
 
 @pytest.fixture
-def queue(url, monkeypatch):
-    """A queue with a message; AWS's clients of this process find it."""
-    for name, value in aws_emulator.variables(url).items():
-        monkeypatch.setenv(name, value)
+def queue(url):
+    """A queue with a message."""
     made = Queue(url)
     made.send("a file")
     return made
