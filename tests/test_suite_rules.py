@@ -24,7 +24,6 @@ OPEN_IT = {
     "test_troubles.py",
 }  # fmt: skip
 """Older tests that open the library themselves. None is added: what is new goes through the doors."""
-MOST_LINES = 7_000
 
 
 @cache
