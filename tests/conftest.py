@@ -112,7 +112,7 @@ def shared_world(spark, catalog_options, tmp_path_factory):
     """Make a world that the tests of a module share; arguments are its space, and those of `open_world`."""
 
     def make(space: str, lake: dict | None = None, **settings) -> Doors:
-        return Doors(tmp_path_factory.mktemp(space) / "w", space, lake or catalog_options, **settings)
+        return Doors(tmp_path_factory.mktemp("shared") / "w", space, lake or catalog_options, **settings)
 
     yield make
     house().forget()
