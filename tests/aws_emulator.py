@@ -21,6 +21,8 @@ import pytest
 TOOLS = Path(os.environ.get("FRAZIL_AWS_TOOLS") or Path(__file__).parent.parent / ".venv-aws/bin")
 REGION, ACCOUNT = "eu-west-1", "111111111111"
 """MiniStack takes an access key of twelve digits as the account."""
+ENGINES = ("emr-serverless", "glue")
+"""The engines that a deployment may have; steps on a cluster go."""
 
 
 def tool(name: str) -> str:

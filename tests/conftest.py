@@ -96,30 +96,23 @@ def kinesis(moto):
 
 
 @pytest.fixture
-def new_world(spark, catalog_options, tmp_path):
-    """Make a world; keyword arguments are the S3 target's settings."""
-
-    from helpers import World
-
-    def make(**s3_settings) -> World:
-        number = next(_numbers)
-        return World(tmp_path / f"w{number}", f"w{number}", catalog_options, **s3_settings)
-
-    return make
-
-
-@pytest.fixture
-def world(new_world):
-    return new_world()
-
-
-@pytest.fixture
 def open_world(spark, catalog_options, tmp_path):
     """Make a world behind the library's doors; `target` is the settings of the S3 target, other arguments are settings."""
 
     def make(lake: dict | None = None, **settings) -> Doors:
         number = next(_numbers)
         return Doors(tmp_path / f"d{number}", f"d{number}", lake or catalog_options, **settings)
+
+    yield make
+    house().forget()
+
+
+@pytest.fixture(scope="module")
+def shared_world(spark, catalog_options, tmp_path_factory):
+    """Make a world that the tests of a module share; arguments are its space, and those of `open_world`."""
+
+    def make(space: str, lake: dict | None = None, **settings) -> Doors:
+        return Doors(tmp_path_factory.mktemp("shared") / "w", space, lake or catalog_options, **settings)
 
     yield make
     house().forget()

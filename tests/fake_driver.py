@@ -49,8 +49,6 @@ class FakeServer:
         last = name and re.findall(r"\w+", name[1])[-1]
         if statement.startswith("CREATE"):
             self.there.add(last)
-        elif statement.startswith("DROP"):
-            self.there.discard(last)
         elif statement.startswith(("SHOW", "SELECT")):
             return [("x", name, "public") for name in sorted(self.there)]
         return []

@@ -138,9 +138,6 @@ class World:
     def history(self, table: str) -> list:
         return list(jvm.ancestors(self.iceberg(table)))
 
-    def call(self, procedure: str, table: str, arguments: str = "") -> None:
-        self.spark.sql(f"CALL lake.system.{procedure}(table => '{self.space}.{table}' {arguments})").collect()
-
 
 def _by_table(results) -> dict:
     return {r.table.split(".", 1)[1]: r for r in results}

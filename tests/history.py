@@ -182,11 +182,8 @@ class History:
 
     def _load(self, table: str, count: int) -> None:
         t = self.tables[table]
-        rows = (
-            [(*t.shape.nth(i), i, f"loaded {i}") for i in range(count)]
-            if not t.source
-            else [(*k, *v) for k, v in t.source.items()]
-        )
+        rows = [(*k, *v) for k, v in t.source.items()]
+        rows = rows or [(*t.shape.nth(i), i, f"loaded {i}") for i in range(count)]
         width = len(t.shape.key)
         t.source = {r[:width]: r[width:] for r in rows}
         if self.stream:
@@ -293,11 +290,10 @@ class History:
         self.world.sql(
             f"MERGE INTO {{t}} t USING (SELECT 1 x) s ON t.n < {below} WHEN MATCHED THEN UPDATE SET n = -7", table
         )
-        for row in [
-            r for r in self.model.rows(table) if (n := r[len(self.tables[table].shape.key)]) is not None and n < below
-        ]:
-            width = len(self.tables[table].shape.key)
-            self.model.foreign_put(table, (*row[:width], -7, *row[width + 1 :]))
+        width = len(self.tables[table].shape.key)
+        for row in self.model.rows(table):
+            if row[width] is not None and row[width] < below:
+                self.model.foreign_put(table, (*row[:width], -7, *row[width + 1 :]))
 
     def rewrite(self, table: str) -> None:
         """Let another writer compact the table."""
@@ -405,8 +401,6 @@ class History:
 def _sql(value) -> str:
     if value is None:
         return "NULL"
-    return (
-        str(value)
-        if isinstance(value, int | Decimal)
-        else "'" + str(value).replace("\\", "\\\\").replace("'", "\\'") + "'"
-    )
+    if isinstance(value, int | Decimal):
+        return str(value)
+    return "'" + str(value).replace("\\", "\\\\").replace("'", "\\'") + "'"

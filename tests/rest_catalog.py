@@ -157,10 +157,7 @@ class RestCatalog:
                 else:
                     requirement.validate(metadata)
             changed = update_table_metadata(metadata, asked.updates)
-        except (
-            CommitFailedException,
-            ValueError,
-        ) as e:  # a ValueError: row ids of the snapshot were given away meanwhile
+        except (CommitFailedException, ValueError) as e:  # ValueError: the snapshot's row ids were given away meanwhile
             return 409, _error("CommitFailedException", str(e), 409)
         return self.keep(key, _with_parents(changed, metadata))
 

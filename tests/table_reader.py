@@ -30,6 +30,7 @@ def metadata_file(lake: dict[str, str], name: str) -> str:
         told = aws_emulator.client("glue", lake["glue.endpoint"]).get_table(DatabaseName=space, Name=table)
         return told["Table"]["Parameters"]["metadata_location"]
     file = Path(lake["uri"].removeprefix("jdbc:sqlite:"))
+    assert file.exists(), f"there is no catalog {file}"
     with sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True) as catalog:
         found = catalog.execute(
             "SELECT metadata_location FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?", (space, table)

@@ -13,7 +13,6 @@ import pytest
 
 import table_reader
 from dms_writer import COMMITTED, FILE2, D, I, U, file_name
-from world import World, house
 
 pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
 BIG = 3_000_000_000
@@ -36,9 +35,9 @@ MEANWHILE = {"altered": [f"ALTER TABLE {{t}} SET TBLPROPERTIES ('note' = '{numbe
 
 
 @pytest.fixture(scope="module")
-def shared(spark, catalog_options, tmp_path_factory):
+def shared(shared_world):
     """A world whose tables have the same rows and batches, while another writer changes each in its own way."""
-    w = World(tmp_path_factory.mktemp("foreign") / "w", "foreign", catalog_options)
+    w = shared_world("foreign")
     for table in FOREIGN:
         w.table(table, "id INT8", "v NCLOB").source.load(table, *[(n, text(table, f"{99 - n}")) for n in range(20)])
     by_another(w.loaded(), FOREIGN)
@@ -58,8 +57,7 @@ def shared(spark, catalog_options, tmp_path_factory):
     other.join()
     w.before = {t: rows_of(w.merged(), t) for t in FOREIGN}
     w.maintained = w.maintain()
-    yield w
-    house().forget()
+    return w
 
 
 def text(table: str, value: str) -> str:
@@ -108,7 +106,12 @@ def test_a_column_of_another_writer_stops_its_table_or_keeps_its_values(shared):
 
 
 def test_rows_that_wait_outlive_the_removal_of_orphans_by_others(open_world):  # A4
-    w = waiting_world(open_world)
+    w = open_world(on_bad_rows="quarantine").table("t", "id INT8", "n INT4")
+    w.source.load("t", *[(n, n) for n in range(1, 5)])
+    w.loaded()
+    w.source.changes("t", U(1, BIG), U(2, BIG + 1), I(5, BIG), U(3, 3))
+    assert w.merged().rows("t") == [(n, n) for n in range(1, 5)]
+    assert [r["row"] for r in w.quarantine("t")] == [1, 2, 3]
     for file in Path(w.metadata("t").location.removeprefix("file:")).rglob("*"):
         os.utime(file, (1, 1))
     w.call("remove_orphan_files")
@@ -116,27 +119,6 @@ def test_rows_that_wait_outlive_the_removal_of_orphans_by_others(open_world):  #
     result = w.decide("t", replay=True)
     assert result.status == "replayed" and result.counts["replayed"] == 3, result
     assert w.rows("t") == [(1, BIG), (2, BIG + 1), (3, 3), (4, 4), (5, BIG)] and w.quarantine("t") == []
-
-
-def test_a_reload_drops_the_rows_that_wait(open_world):  # B2
-    w = waiting_world(open_world)
-    w.source.load("t", (1, 10), (5, 50))
-    assert w.decide("t", restart="pending").status == "reloaded"
-    assert w.rows("t") == [(1, 10), (5, 50)] and w.quarantine("t") == []
-    w.column("t", "n", type="INT8").setup()
-    assert w.decide("t", replay=True).status == "unchanged"
-    assert w.merged().rows("t") == [(1, 10), (5, 50)]
-
-
-def waiting_world(open_world):
-    """Return a world with a table of which three rows wait."""
-    w = open_world(on_bad_rows="quarantine").table("t", "id INT8", "n INT4")
-    w.source.load("t", *[(n, n) for n in range(1, 5)])
-    w.loaded()
-    w.source.changes("t", U(1, BIG), U(2, BIG + 1), I(5, BIG), U(3, 3))
-    assert w.merged().rows("t") == [(n, n) for n in range(1, 5)]
-    assert [r["row"] for r in w.quarantine("t")] == [1, 2, 3]
-    return w
 
 
 def test_a_partial_change_that_does_not_fit_loses_no_column_to_a_later_one(open_world):  # A7
@@ -174,9 +156,9 @@ def test_a_row_that_was_deleted_gives_no_value_to_the_row_that_is_inserted_after
 
 
 @pytest.fixture(scope="module")
-def beside(spark, catalog_options, tmp_path_factory):
+def beside(shared_world):
     """Two processes that apply the same files at the same time; one also reads a wide table that is almost empty."""
-    w = World(tmp_path_factory.mktemp("beside") / "w", "beside", catalog_options, on_bad_rows="quarantine")
+    w = shared_world("beside", on_bad_rows="quarantine")
     w.table("t", "id INT8", "n INT4").table("wide", "id INT8", *[f"c{n} WSTRING(50)" for n in range(300)])
     w.source.load("t", *[(n, n) for n in range(9)])
     w.source.load("wide", (0, *["x"] * 300))
@@ -188,8 +170,7 @@ def beside(spark, catalog_options, tmp_path_factory):
     for number in range(8):
         w.source.changes("t", U(number, BIG + number), I(20 + number, 7), name=file_name(number))
         w.merge(tables=["t"])
-    yield SimpleNamespace(world=w, results=run.results(), peak=peak)
-    house().forget()
+    return SimpleNamespace(world=w, results=run.results(), peak=peak)
 
 
 def sparse(number: int) -> str:

@@ -1,13 +1,12 @@
-"""What users expect and no page names: folders without a spec, time zones with summer time, and bad rows by table."""
+"""What users expect and no page names: folders without a spec, and time zones with summer time."""
 
 from __future__ import annotations
 
 import pytest
 
-from dms_writer import FILE1, I, U
+from dms_writer import U
 
 pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
-BIG = 3_000_000_000
 
 
 def test_a_folder_without_a_spec_is_a_finding_until_it_is_named_as_ignored(open_world):
@@ -46,20 +45,3 @@ def test_names_in_a_zone_with_summer_time_stop_a_table_only_in_the_hour_that_aut
     (w.root / "aside").rename(later)
     assert w.decide("repeated", accept="2024/10/27/20241027-020100000.csv").went_well
     assert w.rows("repeated") == [(1, "second")]
-
-
-def test_what_becomes_of_bad_rows_and_how_many_may_wait_is_said_for_each_table(open_world):
-    w, columns = open_world(), ("id INT8", "n INT4")
-    w.table("waits", *columns, on_bad_rows="quarantine").table("stops", *columns)
-    w.table("few", *columns, on_bad_rows="quarantine", max_bad_rows=1)
-    for table in w.specs:
-        w.source.load(table, (1, 1))
-    w.loaded()
-    for table in w.specs:
-        w.source.changes(table, U(1, BIG), I(2, 2), I(3, BIG), name=FILE1)
-    done = w.merge()
-    assert {t: (r.status, r.code) for t, r in done.items()} == {
-        "waits": ("merged", ""), "stops": ("failed", "bad-row"), "few": ("failed", "too-many-bad-rows"),
-    }  # fmt: skip
-    assert w.rows("waits") == [(1, 1), (2, 2)] and w.rows("stops") == w.rows("few") == [(1, 1)]
-    assert [(r["row"], r["column"]) for r in w.quarantine("waits")] == [(1, "n"), (3, "n")]

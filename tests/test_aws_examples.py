@@ -7,8 +7,6 @@ import yaml
 
 from dms_streams import Shards
 from dms_writer import U
-from frazil_old import exit_codes
-from frazil_old.cli import main
 from frazil_old.config.settings import NOTEBOOKS, resolve
 from frazil_old.flows.workbook import Workbook
 
@@ -37,16 +35,6 @@ def test_every_notebook_and_command_reads_an_example_and_what_it_names(env, sect
 
 def test_there_is_an_example_for_glue_s3_tables_and_kinesis():
     assert EXAMPLES == ["aws-glue", "aws-kinesis", "aws-s3tables"]
-
-
-def test_the_example_of_glue_can_be_deployed(monkeypatch, tmp_path, capsys):
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
-        monkeypatch.setenv(name, str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    assert main(["aws", "check", "--env", "aws-glue"]) == exit_codes.OK
-    assert "the settings fit" in capsys.readouterr().out
 
 
 @pytest.mark.spark

@@ -5,16 +5,17 @@ import os
 import subprocess
 import sys
 import tarfile
+import time
 import zipfile
 from pathlib import Path
 
 import pyspark
 import pytest
 
-import aws_emulator
 import table_reader
 from aws_emulator import Queue, client, make_buckets
 from frazil_old import cli, exit_codes
+from frazil_old.aws.hint_queue import delete_before
 from frazil_old.cli import aws_job
 from frazil_old.config import jars
 from frazil_old.config.spark_session import EXTENSIONS
@@ -26,17 +27,14 @@ RUNS = "s3://work-bucket/frazil/w/runs"
 
 
 @pytest.fixture(scope="module")
-def url():
-    with aws_emulator.running() as address:
-        make_buckets(address, "work-bucket")
-        yield address
+def url(aws):
+    make_buckets(aws, "work-bucket")
+    return aws
 
 
 @pytest.fixture
-def queue(url, monkeypatch):
-    """A queue with a message; AWS's clients of this process find it."""
-    for name, value in aws_emulator.variables(url).items():
-        monkeypatch.setenv(name, value)
+def queue(url):
+    """A queue with a message."""
     made = Queue(url)
     made.send("a file")
     return made
@@ -81,6 +79,16 @@ def test_a_job_fails_if_a_retry_may_cure_it_and_keeps_its_messages_then(tmp_path
     assert sum(queue.waiting()) == 1 + left, "the message that came meanwhile stays"
     assert {f"{name}/run.json", f"{name}/out.ipynb"} <= set(kept(url))
     assert not [n for n in kept(url) if "index" in n or "lock" in n]
+
+
+def test_a_run_deletes_what_was_sent_before_it_listed_and_leaves_the_rest_visible(queue):
+    queue.send(*(f"old {n}" for n in range(24)))
+    time.sleep(0.05)
+    listed = int(time.time() * 1000)
+    time.sleep(0.05)
+    queue.send("new 1", "new 2")
+    for deleted in (25, 0):
+        assert delete_before(queue.sqs, queue.url, listed) == deleted and queue.waiting() == (2, 0)
 
 
 def test_a_job_keeps_runs_that_lie_elsewhere_and_knows_the_secret_of_the_source(tmp_path, monkeypatch, url, queue):

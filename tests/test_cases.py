@@ -16,7 +16,6 @@ import yaml
 from case_worlds import Case, configured, through, unknown_words
 from dms_streams import Shards, Topic
 from dms_writer import BEFORE_IMAGE, NO_RULES
-from world import World, house
 
 pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
 FOLDER = Path(__file__).parent / "cases"
@@ -48,15 +47,15 @@ def is_repeated(file: str, name: str, case: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def made(spark, catalog_options, tmp_path_factory):
+def made(shared_world):
     """Make the world of some cases, once, and let them go through all of their steps."""
     known: dict[tuple[str, str], dict[str, Case]] = {}
 
     def make(file: str, name: str, request) -> dict[str, Case]:
         if (file, name) not in known:
             said = read(file)["worlds"][name] or {}
-            target, root = said.get("target", {}), tmp_path_factory.mktemp("cases") / "w"
-            w = World(root, f"cases_{file}_{name}", catalog_options, target, **said.get("settings", {}))
+            target = said.get("target", {})
+            w = shared_world(f"cases_{file}_{name}", target=target, **said.get("settings", {}))
             if kind := said.get("stream"):
                 {"kafka": Topic, "kinesis": Shards}[kind](w, request.getfixturevalue(kind), **target)
             if "rules" in said:
@@ -71,8 +70,7 @@ def made(spark, catalog_options, tmp_path_factory):
                 through(w, [*found.values()])
         return known[file, name]
 
-    yield make
-    house().forget()
+    return make
 
 
 def pytest_generate_tests(metafunc):

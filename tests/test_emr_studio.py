@@ -21,18 +21,17 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 def test_the_library_is_imported_from_a_zip(tmp_path):
     """That is how it comes to a cluster; nothing may look for files beside the modules."""
     with zipfile.ZipFile(tmp_path / "frazil.zip", "w") as kept:
-        for file in sorted(f for f in (ROOT / "lib/frazil_old").rglob("*") if f.suffix in (".py", ".j2")):
+        for file in sorted(f for f in (ROOT / "lib/frazil").rglob("*") if f.suffix in (".py", ".java", ".properties")):
             kept.write(file, file.relative_to(ROOT / "lib"))
     code = (
-        "import pkgutil, importlib, frazil_old as frazil\n"
-        "names = [m.name for m in pkgutil.walk_packages(frazil.__path__, 'frazil_old.') if not m.name.endswith('__main__')]\n"
+        "import pkgutil, importlib, frazil\n"
+        "names = [m.name for m in pkgutil.walk_packages(frazil.__path__, 'frazil.')]\n"
         "for name in names: importlib.import_module(name)\n"
-        "from frazil_old.report.notebook_output import Grid\n"
-        "print(len(names), frazil.__file__, Grid([{'a': '<b>'}])._repr_html_())"
+        "print(len(names), frazil.__file__)"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env={"PYTHONPATH": "frazil.zip", "PATH": "/usr/bin:/bin"})  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-2000:]
-    assert int(ran.stdout.split()[0]) > 80 and "frazil.zip" in ran.stdout and "&lt;b&gt;</td>" in ran.stdout
+    assert int(ran.stdout.split()[0]) > 50 and "frazil.zip" in ran.stdout
 
 
 def test_the_policy_of_the_page_allows_what_jobs_of_the_deployment_may_do():
@@ -64,13 +63,13 @@ def test_no_cell_asks_for_what_only_ipython_has(file):
 
 
 @pytest.mark.spark
-def test_tables_are_worked_on_through_a_gateway_that_livy_made(world, monkeypatch):
+def test_tables_are_worked_on_through_a_gateway_that_livy_made(open_world, monkeypatch):
     """It has no process of its own and answers every name that it is asked for."""
-    ours = SparkContext._gateway
-    world.table("t").load("t", (1, "a"))
+    ours, w = SparkContext._gateway, open_world().table("t")
+    w.source.load("t", (1, "a"))
     there = GatewayParameters(port=ours.gateway_parameters.port, auth_token=ours.gateway_parameters.auth_token, auto_convert=True)  # fmt: skip
     livys = JavaGateway(gateway_parameters=there)
     monkeypatch.setattr(SparkContext, "_gateway", livys)
-    world.loaded().changes("t", U(1, "b")).merged()
-    assert world.rows("t") == [(1, "b")]
+    w.loaded().source.changes("t", U(1, "b"))
+    assert w.merged().rows("t") == [(1, "b")]
     livys.close()

@@ -19,7 +19,7 @@ from frazil_old.flows import cdc, full_load, maintenance, reconcile, setup
 from frazil_old.flows.workbook import Workbook
 from frazil_old.report import notebook_output
 from frazil_old.results import raise_if_failed
-from helpers import source_is
+from helpers import World, source_is
 
 pytestmark = pytest.mark.spark
 PARAMS = Path(__file__).parent.parent / "params"
@@ -110,8 +110,10 @@ def source(tmp_path):
         yield
 
 
-def test_tables_without_a_key_are_compared_whole_and_every_difference_is_shown(new_world, source):
-    w = new_world()
+def test_tables_without_a_key_are_compared_whole_and_every_difference_is_shown(
+    spark, catalog_options, source, tmp_path
+):
+    w = World(tmp_path / "w", "compared", catalog_options)
     w.files.rules = NO_RULES
     loads = {"same": ROWS[::-1], "less": ROWS[1:], "other": [*ROWS[:3], (3, "C")], "log": ROWS}
     for t, rows in loads.items():

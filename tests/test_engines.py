@@ -1,6 +1,6 @@
 """Trino reads what Frazil wrote: position deletes, deletion vectors and partition changes, over Glue and REST, row by row.
 
-The tables are in MiniStack's Glue and S3. PyIceberg and Polars read the same ones. `make test-engines` runs this.
+The tables are in MiniStack's Glue and S3. `make test-engines` runs this.
 """
 
 import json
@@ -158,16 +158,3 @@ def test_frazil_reads_back_that_trino_serves_the_newest_state_without_a_refresh(
         assert {r["name"].replace("`", ""): r["snapshot_id"] for r in rows} == newest
     finally:
         file.write_text(text)
-
-
-@pytest.mark.parametrize("reader", ["pyiceberg", "polars"])
-@pytest.mark.parametrize("table", TABLES)
-def test_pyiceberg_and_polars_return_the_same_rows(lake, reader, table):
-    there = lake[1].load_table(f"app.{table}")
-    if reader == "pyiceberg":
-        found = [(r["id"], r["v"]) for r in there.scan().to_arrow().to_pylist()]
-    else:
-        import polars
-
-        found = polars.scan_iceberg(there).select("id", "v").collect().rows()
-    assert sorted(found) == sorted(EXPECTED.items())

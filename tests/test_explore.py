@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from dms_writer import FILE1, FILE2, FILE3, LOAD, NO_RULES, D, I, U, file_name
-from world import Refused, World, house
+from world import Refused, house
 
 pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
 FILE4 = file_name(3)
@@ -21,9 +21,9 @@ def at(clock: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def told(spark, catalog_options, tmp_path_factory):
+def told(shared_world):
     """A world of two tables and five commits of `t`: the load and four files, each of which says when the source committed."""
-    w = World(tmp_path_factory.mktemp("explore") / "w", "explored", catalog_options)
+    w = shared_world("explored")
     w.table("t").source.load("t", (1, "a"), (2, "b"), (3, "c"))
     w.table("u").source.load("u", (1, "x"))
     w.source.changes("t", U(1, "a2", ts=at("09:58:00")), D(2, ts=at("09:59:00")), name=FILE1)
@@ -32,8 +32,7 @@ def told(spark, catalog_options, tmp_path_factory):
     w.source.changes("t", U(10, None, was=3, ts=at("10:02:30")), name=FILE4)
     w.source.changes("u", U(1, "y", ts=at("10:00:50")), name=FILE2)
     w.loaded().merged(max_batch_files=1)
-    yield w
-    house().forget()
+    return w
 
 
 def loaded(w):

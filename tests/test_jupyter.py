@@ -96,14 +96,13 @@ def errors(outputs: list[dict]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def world(spark, catalog_options, tmp_path_factory):
+def world(shared_world):
     """A world with a loaded table."""
     options = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "1"}
-    w = World(tmp_path_factory.mktemp("jupyter") / "w", "jupyter", catalog_options, spark_options=options)
+    w = shared_world("jupyter", spark_options=options)
     w.table("t").source.load("t", (0, "loaded"))
     house().prepare(w.loaded())
-    yield w
-    house().forget()
+    return w
 
 
 class Feed:
@@ -181,42 +180,6 @@ def test_an_interrupted_ingest_ends_with_what_is_under_way_and_the_next_run_goes
     again = [cell.replace('float("inf")', "0.0") for cell in kernel.cells]
     assert [e for cell in again for e in errors(kernel.run(cell))] == []
     assert len(world.rows("t")) == 1 + feed.count
-
-
-ENDLESS = "book.spark.sql('select count(*) from range(1000000000000000) where sqrt(id) < 0').collect()"
-WATCH = """
-import threading, time
-from pathlib import Path
-def tell():
-    while not book.spark.sparkContext.statusTracker().getActiveStageIds():
-        time.sleep(0.1)
-    Path({mark!r}).touch()
-threading.Thread(target=tell).start()
-"""
-STILL = """
-until = time.monotonic() + 30
-while (still := book.spark.sparkContext.statusTracker().getActiveStageIds()) and time.monotonic() < until:
-    time.sleep(0.1)
-print('still at work:', list(still), 'rows:', len(book.first_rows('public.t')))
-"""
-CUT_OFF = {"KeyboardInterrupt", "Py4JNetworkError"}
-"""What an interrupted query raises: now and then a second interrupt of PySpark's own finds the connection closed by the first."""
-
-
-def test_an_interrupted_query_ends_in_spark_too_and_the_next_cell_works(world, ingest, tmp_path):
-    looking, *_ = ingest
-    before, mark = (world.rows("t"), world.metadata_file("t")), tmp_path / "at work"
-    looking.open()
-    looking.run(WATCH.format(mark=str(mark)))
-    cell, until = looking.send(ENDLESS), time.monotonic() + 60
-    while not mark.exists():
-        assert time.monotonic() < until, "Spark is not at work"
-        time.sleep(0.1)
-    looking.interrupt()
-    shown = looking.shown(cell)
-    assert errors(shown) and {o["ename"] for o in shown if o["type"] == "error"} <= CUT_OFF, errors(shown)
-    assert text(looking.run(STILL)).splitlines()[-1] == f"still at work: [] rows: {min(5, len(before[0]))}"
-    assert (world.rows("t"), world.metadata_file("t")) == before
 
 
 def test_the_second_interrupt_discards_what_is_not_committed_and_says_so_in_two_lines(open_world):

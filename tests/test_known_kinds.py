@@ -19,11 +19,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
 
 
 @pytest.fixture(scope="module")
-def of_kind(spark, catalog_options, tmp_path_factory):
+def of_kind(shared_world):
     """Make a world; `target` is the settings of the S3 target."""
 
     def make(space: str, target: dict | None = None, rules: dict = NO_RULES, **settings) -> World:
-        w = World(tmp_path_factory.mktemp("kind") / "w", space, catalog_options, target, **settings)
+        w = shared_world(space, target=target, **settings)
         w.source.rules = rules
         return w
 

@@ -122,8 +122,7 @@ def test_maintenance_of_a_table_with_damaged_metadata_fails_alone(open_world):
     assert done["t"].failed and done["t"].names(file.name) and not done["fine"].failed
 
 
-@pytest.mark.parametrize("off", [3 * 86_400, -3600], ids=["three days ahead", "an hour behind"])
-def test_a_run_with_a_wrong_clock_stops_before_any_write(open_world, off, monkeypatch):
+def test_a_run_whose_clock_is_behind_stops_before_any_write(open_world, monkeypatch):
     w = open_world().table("t").table("new")
     for table in w.specs:
         w.source.load(table, (1, "a"))
@@ -133,7 +132,7 @@ def test_a_run_with_a_wrong_clock_stops_before_any_write(open_world, off, monkey
     w.source.changes("t", U(1, "c"), name=FILE2)
     before, real = [w.metadata_file(t) for t in w.specs], time.time
     with monkeypatch.context() as patch:
-        patch.setattr(time, "time", lambda: real() + off)
+        patch.setattr(time, "time", lambda: real() - 3600)
         for verb in ("load", "merge", "maintain", "setup"):
             assert {r.code for r in w.do(verb).values()} == {"clock-wrong"}, verb
     assert [w.metadata_file(t) for t in w.specs] == before

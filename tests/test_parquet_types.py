@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dms_writer import LOAD, NO_RULES
-from world import World, house
+from world import World
 
 pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
 
@@ -178,19 +178,18 @@ GROUPS = {"numbers": {"bool", "number"}, "texts": {"text", "binary", "fixed"}, "
 
 
 @pytest.fixture(scope="module")
-def matrix(spark, catalog_options, tmp_path_factory):
+def matrix(shared_world):
     """All pairs that can be compared, in a table for each family, with the bad rows set aside; the others in one table."""
     target = {"DataFormat": "parquet", "TimestampColumnName": ""}
     limits = {"on_bad_rows": "quarantine", "max_bad_rows": 10**6, "max_bad_percent": 100}
-    w = World(tmp_path_factory.mktemp("matrix") / "w", "matrix", catalog_options, target, **limits)
+    w = shared_world("matrix", target=target, **limits)
     w.source.rules, w.placed = NO_RULES, {}
     for table, families in GROUPS.items():
         write(w, table, [c for c in CELLS if IS_COMPARED[c] and family(c[0]) in families])
     write(w, "refused", [c for c in CELLS if not IS_COMPARED[c]])
     w.setup()
     w.results = w.load()
-    yield w
-    house().forget()
+    return w
 
 
 def write(w: World, table: str, cells: list[tuple[str, str]]) -> None:

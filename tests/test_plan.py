@@ -11,11 +11,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
 
 
 @pytest.fixture(scope="module")
-def needy(spark, catalog_options, tmp_path_factory):
+def needy(shared_world):
     """A world of which most tables need a decision."""
-    from world import World, house
-
-    w = World(tmp_path_factory.mktemp("plan") / "w", "needy", catalog_options, {"AddColumnName": True})
+    w = shared_world("needy", target={"AddColumnName": True})
     for table in ("wide", "again", "late", "fine", "lines"):
         w.table(table).source.load(table, (1, "a"))
     w.loaded()
@@ -29,8 +27,7 @@ def needy(spark, catalog_options, tmp_path_factory):
     w.table("new").source.load("new", (1, "a"))
     w.source.changes("new", I(2, "b"))
     w.table("keyless", key=()).source.load("keyless", (1, "a"))
-    yield w
-    house().forget()
+    return w
 
 
 CODES = {"again": "load-changed", "late": "late-file", "wide": "unknown-column"}

@@ -26,12 +26,12 @@ REAL = os.environ.get("FRAZIL_NORTHWIND", "")
 
 
 @pytest.fixture(scope="module")
-def of_case(spark, catalog_options, tmp_path_factory):
+def of_case(shared_world):
     """Make the world of an environment, which has specs, an endpoint, maybe rules; with its files, if they are given."""
 
     def make(params: Path, files: Path | None = None, space: str = "", **settings) -> World:
         space = space or f"{params.parent.parent.name}_{params.name}"
-        w = World(tmp_path_factory.mktemp("case") / "w", space, catalog_options, **settings)
+        w = shared_world(space, **settings)
         for file in sorted((params if params.exists() else params.with_name("case")).glob("*.yml")):
             spec = yaml.safe_load(file.read_text())
             name = spec["source"].split(".")[1]

@@ -15,7 +15,7 @@ import pytest
 
 from dms_streams import Topic
 from dms_writer import COMMITTED, FILE1, LOAD, NO_RULES, STAMP, I
-from world import World, house
+from world import World
 
 pytestmark = [pytest.mark.spark, pytest.mark.acceptance]
 
@@ -136,11 +136,8 @@ def as_parquet(w: World, table: str, first: int, rows: list[dict], load: bool) -
     }
     for column, (_, kind, values, _) in ALL.items():
         texts = [row.get(column) for row in rows]
-        columns[column] = (
-            pa.array(texts, pa.string())
-            if table == "bad"
-            else pa.array([of_parquet(column, t, values) for t in texts], kind)
-        )
+        typed = [of_parquet(column, t, values) for t in texts] if table == "t" else texts
+        columns[column] = pa.array(typed, kind if table == "t" else pa.string())
     write_parquet(w, table, LOAD if load else FILE1, {name: columns[name] for name in names})
 
 
@@ -207,24 +204,17 @@ def fill(w: World, form: str) -> None:
 
 
 @pytest.fixture(scope="module", params=FORMS)
-def held(request, spark, catalog_options, tmp_path_factory):
+def held(request, shared_world):
     """A world of a form."""
     form = request.param
-    w = World(
-        tmp_path_factory.mktemp("values") / "w",
-        f"v_{form.replace('-', '_')}",
-        catalog_options,
-        FORMS[form],
-        on_bad_rows="quarantine",
-    )
+    w = shared_world(f"v_{form.replace('-', '_')}", target=FORMS[form], on_bad_rows="quarantine")
     if form == "messages":
         Topic(w, request.getfixturevalue("kafka"))
     else:
         w.source.rules = NO_RULES
     fill(w, form)
     w.loaded().merged()
-    yield w
-    house().forget()
+    return w
 
 
 @pytest.fixture(scope="module")
