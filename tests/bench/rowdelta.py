@@ -1,34 +1,29 @@
-"""Figures of the row-delta lane: a small batch into a large table, what it costs more there than in a small one, the index.
+"""Figures of a row delta: a small batch into a large table, what it costs more there than in a small one, for format v3 and v2.
 
-They are drawn beside those of the others in `runs/bench/rowdelta.png`.
+The new room is timed from Arrow to commit, as is `commit_by_index` of the old library, whose whole step from file to commit
+the conditions tell. All are drawn beside what others do in `runs/bench/rowdelta.png`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import partial
 from statistics import median
+from unittest.mock import patch
 
 from bench import _baselines
 from bench._lake import ROOT, Changes, assert_unique, figure, fill, lake, merge, seconds
+from bench._room import both, drawn, made, opened, p99, parts, timed
+from frazil_old.lake.row_delta import RowDelta
 from frazil_old.report.chart_style import COLOURS, new_figure, styled
 
 PICTURE = ROOT / "runs/bench/rowdelta.png"
 WAYS = {
-    "rowdelta_commit": "Frazil, lane rowdelta", "baseline_delta_rs": "delta-rs merge", "merge_lane": "Frazil, lane merge",
+    "rowdelta_commit": "Frazil", "rowdelta_commit_old": "Frazil, old library", "baseline_delta_rs": "delta-rs merge",
     "baseline_merge_on_read": "MERGE INTO, merge-on-read", "baseline_copy_on_write": "MERGE INTO, copy-on-write",
     "baseline_delete_then_merge": "delete, then MERGE INTO", "baseline_pyiceberg": "PyIceberg delete and upsert",
 }  # fmt: skip
-BATCH, FIRST, WARM_UP = 5_000, 5, 100
-"""For about a hundred batches the JVM still compiles what they run through; the first ones also open files."""
-
-
-def _steps(world, book, table: str, changes: Changes, steps: int) -> list[float]:
-    """Write change files one by one, and return the seconds from each until a pass over the table has committed it."""
-    timed = []
-    for _ in range(steps):
-        changes.write(world, table, BATCH)
-        timed.append(merge(book)[1])
-    assert world.history(table)[0].summary()["frazil.lane"] == book.settings.lane, world.said
-    return timed
+BATCH = 5_000
 
 
 def _baselines_of(world, label: str, rows: int, files: int) -> list[dict]:
@@ -46,7 +41,7 @@ def _baselines_of(world, label: str, rows: int, files: int) -> list[dict]:
 @styled
 def draw(figures: list[dict], rows: int) -> None:
     """Draw the seconds of one batch by each way."""
-    taken = {told: f["value"] for way, told in WAYS.items() for f in figures if f["name"].startswith(f"{way}_s_p50")}
+    taken = {t: f["value"] for w, t in WAYS.items() for f in figures if f["name"].replace("_s_p50_20m", "") == w}
     picture, axes = new_figure(f"{BATCH:,} changes into {rows:,} rows, on 2 cores: seconds", height=3.2)
     names = list(reversed(taken))
     colours = [COLOURS[0 if "Frazil" in n else 7] for n in names]
@@ -58,32 +53,67 @@ def draw(figures: list[dict], rows: int) -> None:
     picture.savefig(PICTURE)
 
 
+class _New:
+    """A table of the new library: seconds of each step, and of its parts."""
+
+    def __init__(self, world, rows: int, files: int, version: int):
+        self.room = opened(world, made(world, f"new{version}_{rows}", rows, files, version))
+        self.changes, self.steps, self.parts = Changes(rows), [], []
+
+    def step(self) -> None:
+        latest = drawn(self.changes, BATCH)
+        with parts() as taken:
+            self.steps.append(seconds(lambda: self.room.commit(latest)))
+        self.parts.append(taken)
+        self.room.care()
+
+    def profile(self, late: int) -> str:
+        ms = {label: 1000 * median(p[label] for p in self.parts[-late:]) for label in self.parts[0]}
+        return ", ".join(f"{label} {m:.1f}" for label, m in ms.items()) + f" ms; {len(self.room.table.live_files)} files"
+
+
+class _Old:
+    """A table of the old library: seconds of `commit_by_index` in each step, and of the whole step from file to commit."""
+
+    def __init__(self, world, rows: int, files: int, _: int):
+        fill(world, f"old_{rows}", rows, files)
+        self.world, self.name, self.book = world, f"old_{rows}", world.book(lane="rowdelta", tables=[f"public.old_{rows}"])  # fmt: skip
+        self.changes, self.steps, self.whole = Changes(rows), [], []
+
+    def step(self) -> None:
+        self.changes.write(self.world, self.name, BATCH)
+        taken: Counter = Counter()
+        with patch.object(RowDelta, "commit_by_index", timed(RowDelta.commit_by_index, taken, "commit")):
+            self.whole.append(merge(self.book)[1])
+        self.steps.append(taken["commit"])
+
+
 def run(quick: bool = False) -> list[dict]:
-    """Apply 5,000 changes a time to tables of two sizes by the row-delta lane, and by a MERGE to the large one."""
-    small, large, files, repeats, warm_up = (100_000, 400_000, 20, 5, 5) if quick else (1_000_000, 20_000_000, 100, 25, WARM_UP)  # fmt: skip
+    """Apply 5,000 changes a time to tables of two sizes, by turns: the new library on both format versions, and the old one."""
+    small, large, files, warm_up, repeats = (100_000, 400_000, 20, 10, 10) if quick else (1_000_000, 20_000_000, 100, 100, 50)  # fmt: skip
     few, label = ("100k", "400k") if quick else ("1m", "20m")
-    told = f"5,000 changes (80 % updates, 10 % inserts, 10 % deletes, uniform keys), {large:,} rows in over {files} files with deletes from earlier batches"
-    timed = {}
     with lake() as world:
-        for name, count in (("small", small), ("large", large)):
-            fill(world, name, count, files)
-            changes, book = Changes(count), world.book(lane="rowdelta", tables=[f"public.{name}"])
-            timed[name] = _steps(world, book, name, changes, warm_up + repeats)
-        index = book.lanes.open[world.name("large")].locator.index
-        bytes_per_row = index.bytes / index.count()
-        merged = _steps(world, world.book(lane="merge", tables=["public.large"]), "large", changes, 2 if quick else 4)[1:]  # fmt: skip
-        assert_unique(world, "large")
-        others = _baselines_of(world, label, large, files)
-    late = {name: steps[warm_up:] for name, steps in timed.items()}
-    p50, early = median(late["large"]), median(timed["large"][FIRST : FIRST + repeats])
-    spread = f"median of {repeats} after {warm_up} batches, at most {max(late['large']):.2f} s; after {FIRST} batches {early:.2f} s"
-    index_told = f"BIGINT key, {large:,} rows, the segments of {repeats + warm_up} batches among them; on disk, mapped"
-    rows = [
-        figure(f"merge_lane_s_p50_{label}", median(merged), "s", f"{told}; Frazil's merge lane; median of {len(merged)}"),
-        *others,
-        figure(f"rowdelta_commit_s_p50_{label}", p50, "s", f"{told}; whole step; {spread}", 3),
-        figure(f"rowdelta_growth_{few}_{label}", p50 / median(late["small"]), "×", f"the same over {small:,} rows in {files} files"),
-        figure("index_bytes_per_row", bytes_per_row, "B", index_told, 1),
-    ]  # fmt: skip
-    draw(rows, large)
-    return rows
+        kinds = {"": partial(_New, version=3), "_v2": partial(_New, version=2), "_old": partial(_Old, _=0)}
+        ways = {(s, rows): kind(world, rows, files) for s, kind in kinds.items() for rows in (small, large)}
+        for _ in range(warm_up + repeats):
+            for way in ways.values():
+                way.step()
+        assert_unique(world, *(f"{n}_{large}" for n in ("new3", "new2", "old")))
+        others = [] if quick else _baselines_of(world, label, large, files)
+    for (suffix, rows), way in ways.items():
+        if suffix != "_old":
+            print(f"  v{3 if not suffix else 2}, {rows:,} rows: {way.profile(repeats)}")
+    late = {way: of.steps[warm_up:] for way, of in ways.items()}
+    whole = median(ways["_old", large].whole[warm_up:])
+    told = f"5,000 changes (80 % updates, 10 % inserts, 10 % deletes, uniform keys) from Arrow into {large:,} rows in over {files} files, small files folded each 16th commit; {repeats} by turns after {warm_up}; old: commit_by_index, with listing and reading {whole:.3f} s"  # fmt: skip
+    found = []
+    for suffix in ("", "_v2"):
+        old = {rows: late["_old", rows] for rows in (small, large)}
+        p50 = {key: median(steps) for key, steps in late.items()}
+        ratios = p50[suffix, large] / p50[suffix, small], p50["_old", large] / p50["_old", small]
+        new = late[suffix, large]
+        found += both(f"rowdelta_commit{suffix}_s_p50_{label}", median(new), median(old[large]), "s", told)
+        found += both(f"rowdelta_commit{suffix}_s_p99_{label}", p99(new), p99(old[large]), "s", told)
+        found += both(f"rowdelta_growth{suffix}_{few}_{label}", *ratios, "×", f"the same over {small:,} rows: {p50[suffix, small]:.3f} s", 2)  # fmt: skip
+    draw([*others, *found], large)
+    return found + others
