@@ -19,18 +19,20 @@ import psutil
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
-from bench._lake import NAMES, ROOT, TYPED, VALUES, Changes
+from bench._lake import MEMORY, NAMES, ROOT, TYPED, VALUES, Changes, seconds
 from frazil.core.latest import Latest
 from frazil.dms.position import Position
 from frazil.iceberg import compaction, delete_files, row_delta, swap
 from frazil.iceberg.key_segments import Segments
 from frazil.iceberg.table import LakeTable
+from frazil_old.config.settings import Settings
+from frazil_old.config.spark_session import get_spark
 from helpers import World
 from unit.iceberg_world import replace_position
 
-SCHEMA = pa.schema([*zip(NAMES, [pa.int64(), pa.int32(), pa.int32(), pa.decimal128(12, 2), pa.decimal128(12, 2), pa.timestamp("us"), pa.string(), pa.string()], strict=True)])  # fmt: skip
-CHANGED = (7, 7, Decimal("12.50"), Decimal("99.90"), datetime(2026, 1, 1), "paid", "changed")
-"""What the files of `Changes` have after the key."""
+INT, MONEY, TEXT = pa.int32(), pa.decimal128(12, 2), pa.string()
+KINDS = [pa.int64(), INT, INT, MONEY, MONEY, pa.timestamp("us"), TEXT, TEXT]
+CHANGED = [pa.scalar(v, k) for v, k in zip((7, 7, Decimal("12.50"), Decimal("99.90"), datetime(2026, 1, 1), "paid", "changed"), KINDS[1:], strict=True)]  # fmt: skip
 PARTS = {"locate": (row_delta, "locate"), "data file": (row_delta, "_write_rows"), "vectors": (delete_files.Vectors, "write"), "swap": (LakeTable, "swap")}  # fmt: skip
 
 
@@ -39,16 +41,13 @@ class Room:
 
     def __init__(self, options: dict[str, str], name: str, session: Callable, key: str = "id", segments: bool = True):
         uri = options["uri"].replace("jdbc:sqlite:", "sqlite:///")
-        catalog = SqlCatalog("lake", uri=uri, warehouse=options["warehouse"])
-        self.table, self.session = LakeTable(catalog, name, [key], session), session
+        self.table = LakeTable(SqlCatalog("lake", uri=uri, warehouse=options["warehouse"]), name, [key], session)
         self.segments, self.steps = Segments() if segments else None, 0
 
     def commit(self, batch: Latest) -> None:
-        """Commit a batch."""
         self.commit_change(lambda: row_delta.write_batch(self.table, self.segments, batch))
 
     def commit_change(self, write: Callable[[], swap.Change]) -> None:
-        """Commit what is written, once, with the next position."""
         planned = self.table.position
         swap.commit(self.table, swap.written(self.table, write()), write, planned, replace_position(planned))
 
@@ -60,11 +59,11 @@ class Room:
 
 
 def made(world: World, name: str, rows: int, files: int, version: int = 3, more: str = "") -> str:
-    """Make a table of the new library with the rows of `fill`, and one column more; return its name in the catalog."""
-    table, options = f"{world.space}.{name}", f"'format-version'='{version}', 'write.merge.mode'='merge-on-read', 'write.delete.mode'='merge-on-read', 'write.distribution-mode'='none'"  # fmt: skip
-    extra = f", {more.split()[-1]} string" if more else ""
+    """Make a table of the new library with the rows of `fill`, and one text more; return its name in the catalog."""
+    table, deltas = f"{world.space}.{name}", ", ".join(f"'write.{w}.mode'='merge-on-read'" for w in ("merge", "delete"))
+    columns = TYPED.replace("bigint", "bigint not null") + (f", {more.split()[-1]} string" if more else "")
     world.session.sql(f"create namespace if not exists lake.{world.space}")
-    world.session.sql(f"create table lake.{table} ({TYPED.replace('bigint', 'bigint not null')}{extra}) using iceberg tblproperties({options})")  # fmt: skip
+    world.session.sql(f"create table lake.{table} ({columns}) using iceberg tblproperties('format-version'='{version}', 'write.distribution-mode'='none', {deltas})")  # fmt: skip
     ids = world.session.range(1, rows + 1, 1, files).selectExpr(*VALUES, *([more] if more else []))
     ids.writeTo(f"lake.{table}").option("snapshot-property.frazil.position", Position().text).append()
     return table
@@ -75,13 +74,11 @@ def opened(world: World, table: str, **more) -> Room:
     return Room(world.catalog_options, table, lambda: world.session, **more)
 
 
-def batch(ids: np.ndarray, deleted: int) -> Latest:
+def batch(ids: np.ndarray, deleted: int = 0) -> Latest:
     """Return changes of keys, of which the last ones are deleted, as the last change of each key."""
-    keys = pa.table({"id": pa.array(ids)})
-    kept = len(ids) - deleted
-    same = [pa.repeat(pa.scalar(v, f.type), kept) for v, f in zip(CHANGED, [*SCHEMA][1:], strict=True)]
-    rows = pa.table([keys["id"][:kept], *same], schema=SCHEMA)
-    return Latest(keys, np.arange(len(ids)), np.arange(len(ids)) >= kept, rows, None, keys[:0], keys[:0])
+    keys, n = pa.table({"id": ids}), len(ids) - deleted
+    rows = pa.table([keys["id"][:n], *(pa.repeat(value, n) for value in CHANGED)], names=NAMES)
+    return Latest(keys, np.arange(len(ids)), np.arange(len(ids)) >= n, rows, None, keys[:0], keys[:0])
 
 
 def drawn(changes: Changes, count: int) -> Latest:
@@ -105,41 +102,53 @@ def timed(real: Callable, taken: Counter, label: str) -> Callable:
 
     def wrapped(*arguments, **named):
         began = time.perf_counter()
-        try:
-            return real(*arguments, **named)
-        finally:
-            taken[label] += time.perf_counter() - began
+        found = real(*arguments, **named)
+        taken[label] += time.perf_counter() - began
+        return found
 
     return wrapped
 
 
+def spent(work: Callable[[], object]) -> tuple[float, float]:
+    """Return the seconds of a piece of work, and the CPU seconds of this process, the JVM, and Python in Spark's tasks."""
+    os.sync()
+    before, took = cpu_s(), seconds(work)
+    return took, cpu_s() - before
+
+
 def cpu_s() -> float:
-    """Return the CPU seconds so far of this process, the JVM, and the Python processes of Spark's tasks."""
     me = psutil.Process()
     return sum(sum(p.cpu_times()[:2]) for p in (me, *me.children(recursive=True)))
 
 
-def p99(seconds: list[float]) -> float:
-    """Return the time that 99 of 100 steps keep to; of fewer steps the longest one."""
-    return sorted(seconds)[min(len(seconds) - 1, int(0.99 * len(seconds)))]
+def p99(taken: list[float]) -> float:
+    """Return what 99 of 100 steps keep to; of fewer steps the longest one."""
+    return sorted(taken)[min(len(taken) - 1, int(0.99 * len(taken)))]
 
 
 def both(name: str, new: float, old: float | None, unit: str, conditions: str, digits: int = 3) -> list[dict]:
-    """Return the rows of a figure that both libraries have."""
-    told = {"unit": unit, "conditions": f"{conditions}; load {os.getloadavg()[0]:.1f}"}
-    found = [{"name": name, "value": round(new, digits), **told, "house": "new"}]
-    return found if old is None else [*found, {"name": f"{name}_old", "value": round(old, digits), **told, "house": "old"}]  # fmt: skip
+    """Return the rows of a figure, of both libraries or of the new one alone."""
+    more = {"unit": unit, "conditions": f"{conditions}; load {os.getloadavg()[0]:.1f}"}
+    return [{"name": name + "_old" * (h == "old"), "value": round(v, digits), **more, "house": h} for h, v in (("new", new), ("old", old)) if v is not None]  # fmt: skip
 
 
-def child(script: str, *words: object) -> subprocess.Popen:
-    """Start Python code in a process of its own, which talks by lines; `told` reads its last one."""
+def child(world: World, function: str, *words: object) -> subprocess.Popen:
+    """Call `module.function` of this package in a process of its own, with the world's folder and catalog; it talks by lines."""
+    module, name = function.split(".")
+    script = f"import sys; from bench.{module} import {name}; {name}(*sys.argv[1:])"
+    words = (world.root, json.dumps(world.catalog_options), *words)
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}/lib:{ROOT}/tests"}
-    command = [sys.executable, "-c", script, *map(str, words)]
-    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, "-c", script, *map(str, words)], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # fmt: skip
+
+
+def session_of(root: str, options: dict[str, str], memory: str = "3g"):
+    """Start the session of a child."""
+    conf = {**MEMORY, "spark.driver.memory": memory}
+    return get_spark(Settings(root=root, catalog_options=options, spark_options=conf))
 
 
 def told(process: subprocess.Popen) -> dict:
-    """Return what a child says at its end."""
+    """Return what a child says in its last line."""
     said, _ = process.communicate()
-    assert process.returncode == 0
+    assert process.returncode == 0, said
     return json.loads(said.splitlines()[-1])

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from bench import _baselines
 from bench._lake import ROOT, Changes, assert_unique, figure, fill, lake, merge, seconds
-from bench._room import both, drawn, made, opened, p99, parts, timed
+from bench._room import both, cpu_s, drawn, made, opened, p99, parts, timed
 from frazil_old.lake.row_delta import RowDelta
 from frazil_old.report.chart_style import COLOURS, new_figure, styled
 
@@ -61,15 +61,17 @@ class _New:
         self.changes, self.steps, self.parts = Changes(rows), [], []
 
     def step(self) -> None:
-        latest = drawn(self.changes, BATCH)
+        latest, before = drawn(self.changes, BATCH), cpu_s()
         with parts() as taken:
             self.steps.append(seconds(lambda: self.room.commit(latest)))
-        self.parts.append(taken)
+        self.parts.append(taken | {"CPU": cpu_s() - before})
         self.room.care()
 
     def profile(self, late: int) -> str:
         ms = {label: 1000 * median(p[label] for p in self.parts[-late:]) for label in self.parts[0]}
-        return ", ".join(f"{label} {m:.1f}" for label, m in ms.items()) + f" ms; {len(self.room.table.live_files)} files"
+        return (
+            ", ".join(f"{label} {m:.1f}" for label, m in ms.items()) + f" ms; {len(self.room.table.live_files)} files"
+        )
 
 
 class _Old:
@@ -99,10 +101,10 @@ def run(quick: bool = False) -> list[dict]:
             for way in ways.values():
                 way.step()
         assert_unique(world, *(f"{n}_{large}" for n in ("new3", "new2", "old")))
+        for (suffix, rows), way in ways.items():
+            if suffix != "_old":
+                print(f"  v{2 if suffix else 3}, {rows:,} rows: {way.profile(repeats)}")
         others = [] if quick else _baselines_of(world, label, large, files)
-    for (suffix, rows), way in ways.items():
-        if suffix != "_old":
-            print(f"  v{3 if not suffix else 2}, {rows:,} rows: {way.profile(repeats)}")
     late = {way: of.steps[warm_up:] for way, of in ways.items()}
     whole = median(ways["_old", large].whole[warm_up:])
     told = f"5,000 changes (80 % updates, 10 % inserts, 10 % deletes, uniform keys) from Arrow into {large:,} rows in over {files} files, small files folded each 16th commit; {repeats} by turns after {warm_up}; old: commit_by_index, with listing and reading {whole:.3f} s"  # fmt: skip
