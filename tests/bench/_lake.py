@@ -156,6 +156,13 @@ def assert_unique(world: World, *tables: str) -> None:
         assert counted.n == counted.k, (table, counted)
 
 
+def upsert(table: str, source: str) -> str:
+    """Return a MERGE of the changes in a view, of which a column `op` tells the deletes."""
+    updates, values = ", ".join(f"t.{c} = s.{c}" for c in NAMES), ", ".join(f"s.{c}" for c in NAMES)
+    there = f"when matched and s.op = 'D' then delete when matched then update set {updates}"
+    return f"merge into {table} t using {source} s on t.id = s.id {there} when not matched and s.op <> 'D' then insert ({', '.join(NAMES)}) values ({values})"
+
+
 class Changes:
     """Random changes of a table of `rows` rows: updates and deletes of uniform keys, inserts of new ones; no key twice in a file."""
 

@@ -6,9 +6,7 @@ compacts, at a lower priority, while this one commits 1,000 changes each second.
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import time
 from collections.abc import Callable
 from statistics import median
@@ -17,9 +15,10 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
 
-from bench._lake import Changes, assert_unique, checksum, fill, lake, merge, seconds
-from bench._room import Room, both, child, drawn, made, opened, p99, session_of, spent, told
+from bench._lake import assert_unique, checksum, fill, lake, seconds
+from bench._room import New, Old, Room, both, made, opened, other_process, p99, session_of, spent
 from frazil.iceberg import compaction
 from frazil.iceberg.table import LakeTable
 from frazil_old.config.settings import MaintenanceSettings
@@ -29,9 +28,9 @@ from helpers import World
 CORES, RATE = 2, 1_000
 
 
-def _new(world: World, table: str, target: int, at_once: int = CORES) -> None:
-    done = compaction.compact(opened(world, f"{world.space}.{table}").table, target << 20, at_once, waits=False)
-    assert done["groups"] > at_once, done
+def _new(world: World, table: str, target: int) -> None:
+    done = compaction.compact(opened(world, f"{world.space}.{table}").table, target << 20, CORES, waits=False)
+    assert done["groups"] > CORES, done
 
 
 def _old(world: World, table: str, target: int) -> None:
@@ -62,7 +61,7 @@ def _pyarrow(world: World, table: str, _: int) -> None:
 
 def _quiet(world: World, rows: int, target: int, times: int) -> list[dict]:
     """Compact quiet tables by turns, after a round to warm up."""
-    ways = {"new": _new, "one": lambda *where: _new(*where, 1), "old": _old, "iceberg": _iceberg, "pyarrow": _pyarrow}
+    ways = {"new": _new, "old": _old, "iceberg": _iceberg, "pyarrow": _pyarrow}
     found: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     for number in range(times + 1):
         for way, rewrite in ways.items():
@@ -74,88 +73,60 @@ def _quiet(world: World, rows: int, target: int, times: int) -> list[dict]:
             took, cpu = spent(lambda: rewrite(world, table, target))  # noqa: B023
             found[way].append((mb / took, cpu))
         print("  by turns: " + ", ".join(f"{way} {t[-1][0]:.1f} MB/s, CPU {t[-1][1]:.1f} s" for way, t in found.items()), flush=True)  # fmt: skip
-    assert len({checksum(world, f"{way}{times}") for way in ("new", "one", "iceberg")}) == 1
-    (new, cpu), (one, _), (old, old_cpu), (iceberg, by_iceberg), (_, plain) = ([median(each) for each in zip(*t[1:], strict=True)] for t in found.values())  # fmt: skip
-    what = (
-        f"{rows:,} rows, {mb:.0f} MB, 32 files, 5 % deleted, local[{CORES}]; median of {times}; {CORES} groups at once"
-    )
+    assert len({checksum(world, f"{way}{times}") for way in ("new", "iceberg")}) == 1
+    (new, cpu), (old, old_cpu), (iceberg, by_iceberg), (_, plain) = ([median(each) for each in zip(*t[1:], strict=True)] for t in found.values())  # fmt: skip
+    what = f"{rows:,} rows, {mb:.0f} MB in 32 files, 5 % deleted; median of {times}; {CORES} groups at once"
     return [
         *both("compaction_mb_per_s", new / CORES, old / CORES, "MB/s/core", f"{what}; old: rows compared before the commit", 2),
         *both("compaction_iceberg_mb_per_s", iceberg / CORES, None, "MB/s/core", f"{what}; Iceberg's rewrite_data_files", 2),
         *both("compaction_cpu_vs_iceberg", cpu / by_iceberg, old_cpu / by_iceberg, "×", f"{what}; CPU {cpu:.1f} s, Iceberg's {by_iceberg:.1f} s"),
         *both("compaction_cpu_vs_pyarrow", cpu / plain, old_cpu / plain, "×", f"{what}; pyarrow reads, filters and writes the files without row ids, on one core: CPU {plain:.1f} s"),
-        *both("compaction_parallel_speedup", new / one, None, "ratio", f"{what} against one; {one:.1f} MB/s one at a time", 2),
     ]  # fmt: skip
 
 
-def compacting(root: str, options: str, way: str, table: str, target: str) -> None:
-    """Be the second process: wait for a line, compact, and say what was done and how many attempts each swap took."""
+def ready(root: str, options: dict[str, str]) -> None:
+    """Start a session in the second process, at a lower priority."""
     os.nice(10)
-    spark, attempts, swap = session_of(root, json.loads(options), "1g"), [], LakeTable.swap
+    session_of(root, options, "1g")
+
+
+def compacting(options: dict[str, str], name: str, target: int) -> tuple[dict[str, int], list[int]]:
+    """Let the second process compact; return what was done, and how many attempts each swap took."""
+    attempts, spark, wave, swap = [], SparkSession.getActiveSession(), compaction.swap_wave, LakeTable.swap
+    if name.rpartition(".")[2].startswith("old"):
+        s = MaintenanceSettings(target_file_mb=target, max_run_s=3600)
+        return old_compaction.compact(spark, f"lake.{name}", s, "bench", print), attempts
 
     def counted(self, change) -> None:
         attempts[-1] += 1
         swap(self, change)
 
-    def wave(*arguments) -> dict[str, int]:
-        attempts.append(0)
-        return swap_wave(*arguments)
-
-    swap_wave, LakeTable.swap, compaction.swap_wave = compaction.swap_wave, counted, wave
-    room, s = Room(json.loads(options), table, lambda: spark), MaintenanceSettings(target_file_mb=int(target), max_run_s=3600)  # fmt: skip
-    print("ready", flush=True)
-    sys.stdin.readline()
-    if way == "new":
-        done = compaction.compact(room.table, int(target) << 20, 1)
-    else:
-        done = old_compaction.compact(spark, f"lake.{table}", s, "bench", lambda text: None)
-    print(json.dumps({**done, "swaps": attempts}), flush=True)
-    os._exit(0)  # the JVM ends with it, at once
+    with patch.object(compaction, "swap_wave", lambda *a: (attempts.append(0), wave(*a))[1]), patch.object(LakeTable, "swap", counted):  # fmt: skip
+        return compaction.compact(Room(options, name, lambda: spark).table, target << 20, 1), attempts
 
 
-def _each_second(step: Callable[[], float], ends: Callable[[], bool]) -> list[float]:
-    taken = []
-    while not ends():
-        taken.append(step())
-        time.sleep(max(0.0, 1 - taken[-1]))
-    return taken
-
-
-def _beside(world: World, way: str, table: str, step: Callable[[], float], warm: int, target: int) -> tuple[list[float], list[float], dict]:  # fmt: skip
-    """Return the seconds of steps alone and beside a compaction, and what that did."""
-    for _ in range(warm):
-        step()
-    process = child(world, "compaction.compacting", way, f"{world.space}.{table}", target)
-    assert process.stdout.readline() == "ready\n"
-    until = time.time() + warm
-    alone = _each_second(step, lambda: time.time() > until)
-    process.stdin.write("go\n")
-    process.stdin.flush()
-    beside = _each_second(step, lambda: process.poll() is not None)
-    return alone, beside, told(process)
+def _beside(world: World, table: str, step: Callable[[], float], warm: int, target: int) -> tuple[list[float], list[float], tuple]:  # fmt: skip
+    """Make a step each second, alone and then beside a compaction; return their seconds, and what that did."""
+    begun, taken = [], ([], [])
+    with other_process() as process:
+        process.apply(ready, (str(world.root), world.catalog_options))
+        while not begun or not begun[0].ready():
+            if len(taken[0]) == 2 * warm and not begun:
+                begun.append(process.apply_async(compacting, (world.catalog_options, f"{world.space}.{table}", target)))
+            taken[len(begun)].append(step())
+            time.sleep(max(0.0, 1 - taken[len(begun)][-1]))
+        return taken[0][warm:], taken[1], begun[0].get()
 
 
 def _ingesting(world: World, rows: int, files: int, warm: int, target: int) -> list[dict]:
     """Compact beside ingestion, first by the new library, then by the old one."""
-    room, changes, old_changes = opened(world, made(world, "busy", rows, files)), Changes(rows), Changes(rows)
-    fill(world, "old_busy", rows, files)
-    book = world.book(lane="rowdelta", tables=["public.old_busy"])
-
-    def step() -> float:
-        latest = drawn(changes, RATE)
-        took = seconds(lambda: (room.table.refresh(), room.commit(latest)))
-        room.care()
-        return took
-
-    def old_step() -> float:
-        old_changes.write(world, "old_busy", RATE)
-        return merge(book)[1]
-
-    alone, beside, done = _beside(world, "new", "busy", step, warm, target)
-    old_alone, old_beside, old_done = _beside(world, "old", "old_busy", old_step, warm, target)
+    new, old = New(world, "busy", rows, files), Old(world, "old_busy", rows, files)
+    step = lambda: seconds(new.room.table.refresh) + new.step(RATE)  # noqa: E731
+    alone, beside, (done, swaps) = _beside(world, "busy", step, warm, target)
+    old_alone, old_beside, (old_done, _) = _beside(world, "old_busy", lambda: old.step(RATE), warm, target)
     assert_unique(world, "busy", "old_busy")
-    print(f"  {done}; old: {old_done}", flush=True)
-    swaps, rises = done["swaps"], [(f(beside) / f(alone), f(old_beside) / f(old_alone)) for f in (median, p99)]
+    print(f"  {done}, attempts {swaps}; old: {old_done}", flush=True)
+    rises = [(f(beside) / f(alone), f(old_beside) / f(old_alone)) for f in (median, p99)]
     what = f"{rows:,} rows in {files} files, {RATE:,} changes each second; {len(alone)} batches alone, {len(beside)} beside {len(swaps)} swaps of a second process at nice 10; old: whole steps, {len(old_beside)} beside"
     return [
         *both("compaction_first_attempts", sum(n == 1 for n in swaps) / len(swaps), None, "share", f"{what}; {sum(swaps)} attempts"),

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench._lake import lake, peak_mb, seconds
-from bench._room import Room, batch, both, child, made, opened, session_of, told
+from bench._room import Room, batch, both, made, opened, other_process, session_of
 from frazil.iceberg.live_files import LiveFile
 from frazil.iceberg.locate import here, locate
 from frazil.iceberg.row_delta import write_rows
@@ -39,12 +39,11 @@ def _synthetic(like: LiveFile, first: int, count: int, link: bool = False) -> It
         yield replace(like, path=path, rows=ROWS, statistics=statistics)
 
 
-def opening(root: str, options: str, table: str) -> None:
-    """Be a new driver: open a table, read its live files, commit a few rows twice; say seconds and peaks of memory."""
-    catalog, rooms = json.loads(options), []
-    found: dict[str, float] = {"before_mb": peak_mb("self")}
-    session = lambda: session_of(root, catalog)  # noqa: E731
-    found["open_s"] = seconds(lambda: rooms.append(Room(catalog, table, session, segments=False)))
+def opening(root: str, options: dict[str, str], table: str) -> dict[str, float]:
+    """Be a new driver: open a table, read its live files, commit a few rows twice; return seconds and peaks of memory."""
+    rooms, found = [], {"before_mb": peak_mb("self")}
+    session = lambda: session_of(root, options, "3g")  # noqa: E731
+    found["open_s"] = seconds(lambda: rooms.append(Room(options, table, session, segments=False)))
     found["live_files_s"] = seconds(lambda: rooms[0].table.live_files)
     found["no_jvm_mb"] = peak_mb("self")
     for name, key in (("first_commit_s", 10**15), ("commit_s", 10**16)):
@@ -53,7 +52,7 @@ def opening(root: str, options: str, table: str) -> None:
     java.Runtime.getRuntime().gc()
     found["heap_mb"] = (java.Runtime.getRuntime().totalMemory() - java.Runtime.getRuntime().freeMemory()) / 2**20
     found |= {"peak_mb": peak_mb("self"), "jvm_mb": peak_mb(java.ProcessHandle.current().pid())}
-    print(json.dumps({name: round(value, 2) for name, value in found.items()}))
+    return {name: round(value, 2) for name, value in found.items()}
 
 
 def _many_files(world, files: int, at_once: int) -> list[dict]:
@@ -64,11 +63,12 @@ def _many_files(world, files: int, at_once: int) -> list[dict]:
         change = Change("append", add=[*_synthetic(like, first, at_once)])
         loads.append(seconds(lambda: room.commit_change(lambda: change)))  # noqa: B023
     size = len(change.to_json(room.table.metadata)) / 1e6
-    said = told(child(world, "scale.opening", f"{world.space}.many"))
+    with other_process() as driver:
+        said = driver.apply(opening, (str(world.root), world.catalog_options, f"{world.space}.many"))
     print(f"  commits of {at_once:,} files: " + ", ".join(f"{s:.1f}" for s in loads) + f" s; a new driver: {said}", flush=True)  # fmt: skip
     what = f"{files:,} data files; opened in {said['open_s']:.1f} s, live files in {said['live_files_s']:.1f} s"
     return [
-        *both("scale_driver_mb", said["peak_mb"], None, "MB", f"{what}; peak of Python, {said['before_mb']:.0f} MB before; the JVM's {said['jvm_mb']:.0f} MB, {said['heap_mb']:.0f} in use", 0),
+        *both(f"driver_rss_mb_{files // 1000}k_files", said["peak_mb"] + said["heap_mb"], None, "MB", f"{what}; peak of Python {said['peak_mb']:.0f}, {said['before_mb']:.0f} before; the JVM holds {said['heap_mb']:.0f} of its {said['jvm_mb']:.0f}", 0),
         *both("scale_commit_s", said["commit_s"], None, "s", f"{what}; 5 new rows, the second commit"),
         *both("scale_load_s", loads[0], None, "s", f"{at_once:,} files in one commit, {size:.0f} MB of JSON; the last of {len(loads)} took {loads[-1]:.1f} s", 1),
     ]  # fmt: skip
