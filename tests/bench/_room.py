@@ -54,14 +54,9 @@ class Room:
         swap.commit(self.table, swap.written(self.table, write()), write, planned, replace_position(planned))
 
 
-def made(
-    world: World, name: str, rows: int, files: int, version: int = 3, more: str = "", mode: str = "merge-on-read"
-) -> str:
+def made(world: World, name: str, rows: int, files: int, version: int = 3, more: str = "") -> str:
     """Make a table of the new library with the rows of `fill`, and one text more; return its name in the catalog."""
-    table, deltas = (
-        f"{world.space}.{name}",
-        ", ".join(f"'write.{w}.mode'='merge-on-read'" for w in ("merge", "delete")),
-    )
+    table, deltas = f"{world.space}.{name}", "'write.merge.mode'='merge-on-read', 'write.delete.mode'='merge-on-read'"
     columns = TYPED.replace("bigint", "bigint not null") + (f", {more.split()[-1]} string" if more else "")
     world.session.sql(f"create namespace if not exists lake.{world.space}")
     world.session.sql(f"create table lake.{table} ({columns}) using iceberg tblproperties('format-version'='{version}', 'write.distribution-mode'='none', {deltas})")  # fmt: skip
