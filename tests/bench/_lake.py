@@ -156,6 +156,13 @@ def assert_unique(world: World, *tables: str) -> None:
         assert counted.n == counted.k, (table, counted)
 
 
+def upsert(table: str, source: str) -> str:
+    """Return a MERGE of the changes in a view, of which a column `op` tells the deletes."""
+    updates, values = ", ".join(f"t.{c} = s.{c}" for c in NAMES), ", ".join(f"s.{c}" for c in NAMES)
+    there = f"when matched and s.op = 'D' then delete when matched then update set {updates}"
+    return f"merge into {table} t using {source} s on t.id = s.id {there} when not matched and s.op <> 'D' then insert ({', '.join(NAMES)}) values ({values})"
+
+
 class Changes:
     """Random changes of a table of `rows` rows: updates and deletes of uniform keys, inserts of new ones; no key twice in a file."""
 
@@ -163,13 +170,18 @@ class Changes:
         self.rows, self.random, self.file = rows, np.random.default_rng(seed), first_file
         self.next = rows + 1 + first_file * 10**6
 
-    def write(self, world: World, table: str, count: int) -> str:
-        """Write one change file of 80 % updates, 10 % deletes and 10 % inserts, and return its name."""
+    def draw(self, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the ids of 80 % updates, 10 % inserts and 10 % deletes."""
         u, d = round(count * 0.8), round(count * 0.1)
         old = self.random.choice(self.rows, u + d, replace=False) + 1
         new = np.arange(self.next, self.next + count - u - d)
         self.next += len(new)
-        ops = [("U", k) for k in old[:u]] + [("D", k) for k in old[u:]] + [("I", k) for k in new]
+        return old[:u], new, old[u:]
+
+    def write(self, world: World, table: str, count: int) -> str:
+        """Write one change file of them, and return its name."""
+        updates, new, gone = self.draw(count)
+        ops = [("U", k) for k in updates] + [("D", k) for k in gone] + [("I", k) for k in new]
         ts, tail = "2026-01-01 00:00:00.000000", ",7,7,12.50,99.90,2026-01-01 00:00:00.000000,paid,changed\n"
         n, self.file = self.file, self.file + 1
         name = f"20260101-{n // 3600000:02d}{n // 60000 % 60:02d}{n // 1000 % 60:02d}{n % 1000:03d}.csv"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from bench._baselines import upsert
-from bench._lake import NAMES, TYPES, Changes, checksum, figure, fill, lake, link_files, merge, seconds
+from bench._lake import NAMES, TYPES, Changes, checksum, figure, fill, lake, link_files, merge, seconds, upsert
 
 
 def _bare(world, table: str, paths: list[str]) -> None:

@@ -1,89 +1,54 @@
-"""Figures of the row-delta lane: a small batch into a large table, what it costs more there than in a small one, the index.
+"""Figures of a row delta: a small batch into a large table, what it costs more there than in a small one, for format v3 and v2.
 
-They are drawn beside those of the others in `runs/bench/rowdelta.png`.
+The new room is timed from Arrow to commit, as is `commit_by_index` of the old library, whose whole step from file to commit
+the conditions tell.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from statistics import median
 
-from bench import _baselines
-from bench._lake import ROOT, Changes, assert_unique, figure, fill, lake, merge, seconds
-from frazil_old.report.chart_style import COLOURS, new_figure, styled
+from bench._lake import Changes, assert_unique, figure, lake, seconds
+from bench._room import New, Old, both, drawn, made, merge_into, p99
 
-PICTURE = ROOT / "runs/bench/rowdelta.png"
-WAYS = {
-    "rowdelta_commit": "Frazil, lane rowdelta", "baseline_delta_rs": "delta-rs merge", "merge_lane": "Frazil, lane merge",
-    "baseline_merge_on_read": "MERGE INTO, merge-on-read", "baseline_copy_on_write": "MERGE INTO, copy-on-write",
-    "baseline_delete_then_merge": "delete, then MERGE INTO", "baseline_pyiceberg": "PyIceberg delete and upsert",
-}  # fmt: skip
-BATCH, FIRST, WARM_UP = 5_000, 5, 100
-"""For about a hundred batches the JVM still compiles what they run through; the first ones also open files."""
+BATCH = 5_000
 
 
-def _steps(world, book, table: str, changes: Changes, steps: int) -> list[float]:
-    """Write change files one by one, and return the seconds from each until a pass over the table has committed it."""
-    timed = []
-    for _ in range(steps):
-        changes.write(world, table, BATCH)
-        timed.append(merge(book)[1])
-    assert world.history(table)[0].summary()["frazil.lane"] == book.settings.lane, world.said
-    return timed
-
-
-def _baselines_of(world, label: str, rows: int, files: int) -> list[dict]:
-    """Time what others do; the first file is left out where there are more."""
+def _merges(world, label: str, rows: int, files: int, times: int) -> list[dict]:
+    """Time Spark's MERGE INTO of such batches into a table of each mode; the first one is left out."""
     found = []
-    for name, told, apply, repeats in _baselines.all_of(world, rows, files):
-        made, folder = Changes(rows, seed=2), world.root / "source/public" / name
-        paths = [folder / made.write(world, name, BATCH) for _ in range(repeats + (repeats > 1))]
-        timed = [seconds(lambda: apply(path)) for path in paths][-repeats:]  # noqa: B023
-        conditions = f"5,000 changes of the same mix into {rows:,} rows; baseline: {told}; median of {repeats}"
-        found.append(figure(f"baseline_{name}_s_p50_{label}", median(timed), "s", conditions))
+    for mode in ("merge-on-read", "copy-on-write"):
+        name, changes = mode.replace("-", "_"), Changes(rows, seed=2)
+        apply = merge_into(world, made(world, name, rows, files, version=2))
+        world.session.sql(f"alter table {world.name(name)} set tblproperties('write.merge.mode'='{mode}')")
+        batches = [drawn(changes, BATCH) for _ in range(times + 1)]
+        timed = [seconds(partial(apply, some)) for some in batches][1:]
+        told = f"5,000 changes of the same mix into {rows:,} rows; one MERGE INTO, {mode}; median of {times}"
+        found.append(figure(f"baseline_{name}_s_p50_{label}", median(timed), "s", told))
     return found
 
 
-@styled
-def draw(figures: list[dict], rows: int) -> None:
-    """Draw the seconds of one batch by each way."""
-    taken = {told: f["value"] for way, told in WAYS.items() for f in figures if f["name"].startswith(f"{way}_s_p50")}
-    picture, axes = new_figure(f"{BATCH:,} changes into {rows:,} rows, on 2 cores: seconds", height=3.2)
-    names = list(reversed(taken))
-    colours = [COLOURS[0 if "Frazil" in n else 7] for n in names]
-    bars = axes.barh(names, [taken[n] for n in names], color=colours)
-    axes.bar_label(bars, [f" {taken[n]:.2g} s" if taken[n] < 10 else f" {taken[n]:.0f} s" for n in names])
-    axes.margins(x=0.12)
-    axes.grid(axis="y", visible=False)
-    PICTURE.parent.mkdir(parents=True, exist_ok=True)
-    picture.savefig(PICTURE)
-
-
 def run(quick: bool = False) -> list[dict]:
-    """Apply 5,000 changes a time to tables of two sizes by the row-delta lane, and by a MERGE to the large one."""
-    small, large, files, repeats, warm_up = (100_000, 400_000, 20, 5, 5) if quick else (1_000_000, 20_000_000, 100, 25, WARM_UP)  # fmt: skip
+    """Apply 5,000 changes a time to tables of two sizes, by turns: the new library on both format versions, and the old one."""
+    small, large, files, warm_up, repeats = (100_000, 400_000, 20, 10, 10) if quick else (1_000_000, 20_000_000, 100, 100, 50)  # fmt: skip
     few, label = ("100k", "400k") if quick else ("1m", "20m")
-    told = f"5,000 changes (80 % updates, 10 % inserts, 10 % deletes, uniform keys), {large:,} rows in over {files} files with deletes from earlier batches"
-    timed = {}
+    kinds: dict[str, Callable] = {"": New, "_v2": partial(New, version=2), "_old": Old}
     with lake() as world:
-        for name, count in (("small", small), ("large", large)):
-            fill(world, name, count, files)
-            changes, book = Changes(count), world.book(lane="rowdelta", tables=[f"public.{name}"])
-            timed[name] = _steps(world, book, name, changes, warm_up + repeats)
-        index = book.lanes.open[world.name("large")].locator.index
-        bytes_per_row = index.bytes / index.count()
-        merged = _steps(world, world.book(lane="merge", tables=["public.large"]), "large", changes, 2 if quick else 4)[1:]  # fmt: skip
-        assert_unique(world, "large")
-        others = _baselines_of(world, label, large, files)
-    late = {name: steps[warm_up:] for name, steps in timed.items()}
-    p50, early = median(late["large"]), median(timed["large"][FIRST : FIRST + repeats])
-    spread = f"median of {repeats} after {warm_up} batches, at most {max(late['large']):.2f} s; after {FIRST} batches {early:.2f} s"
-    index_told = f"BIGINT key, {large:,} rows, the segments of {repeats + warm_up} batches among them; on disk, mapped"
-    rows = [
-        figure(f"merge_lane_s_p50_{label}", median(merged), "s", f"{told}; Frazil's merge lane; median of {len(merged)}"),
-        *others,
-        figure(f"rowdelta_commit_s_p50_{label}", p50, "s", f"{told}; whole step; {spread}", 3),
-        figure(f"rowdelta_growth_{few}_{label}", p50 / median(late["small"]), "×", f"the same over {small:,} rows in {files} files"),
-        figure("index_bytes_per_row", bytes_per_row, "B", index_told, 1),
-    ]  # fmt: skip
-    draw(rows, large)
-    return rows
+        ways = {(s, n): kind(world, f"t{s}_{n}", n, files) for s, kind in kinds.items() for n in (small, large)}
+        for _ in range(warm_up + repeats):
+            for way in ways.values():
+                way.step(BATCH)
+        print(*(f"  {s or '_v3'}, {n:,} rows: {w.profile(repeats)}" for (s, n), w in ways.items() if s != "_old"), sep="\n")  # fmt: skip
+        assert_unique(world, *(f"t{s}_{large}" for s in kinds))
+        others = _merges(world, label, large, files, 1 if quick else 3)
+    late, whole = {way: of.taken[warm_up:] for way, of in ways.items()}, median(ways["_old", large].whole[warm_up:])
+    told = f"5,000 changes (80 % updates, 10 % inserts, 10 % deletes, uniform keys) from Arrow into {large:,} rows in over {files} files, small files folded each 16th commit; {repeats} by turns after {warm_up}; old: commit_by_index, with listing and reading {whole:.3f} s"
+    found, p50, old = [], {way: median(taken) for way, taken in late.items()}, late["_old", large]
+    for suffix in ("", "_v2"):
+        ratios = [p50[of, large] / p50[of, small] for of in (suffix, "_old")]
+        found += both(f"rowdelta_commit{suffix}_s_p50_{label}", p50[suffix, large], median(old), "s", told)
+        found += both(f"rowdelta_commit{suffix}_s_p99_{label}", p99(late[suffix, large]), p99(old), "s", told)
+        found += both(f"rowdelta_growth{suffix}_{few}_{label}", *ratios, "×", f"the same over {small:,} rows: {p50[suffix, small]:.3f} s", 2)  # fmt: skip
+    return found + others

@@ -67,7 +67,7 @@ class LiveFile:
     sequence: int
     first_row_id: int | None
     deletes: tuple[Delete, ...] = ()
-    bounds: tuple[tuple[bytes | None, bytes | None], ...] = field(default=(), compare=False)
+    bounds: tuple[tuple[bytes | None, bytes | None], ...] = ()
     """The least and the greatest value of each column of the key, as Iceberg has them in bytes."""
     statistics: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """What a new file has for its commit, as Iceberg's JSON has it."""
@@ -76,6 +76,12 @@ class LiveFile:
     def own_deletes(self) -> list[Delete]:
         """The deletes of this file alone, which new ones replace."""
         return [d for d in self.deletes if d.of]
+
+    def bounds_of(self, key_ids: Sequence[int]) -> tuple[tuple[bytes | None, bytes | None], ...]:
+        """Return the bounds of a new file, which are in its statistics, as its manifest will have them."""
+        sides = [self.statistics[name] for name in ("lower-bounds", "upper-bounds")]
+        low, high = ({i: bytes.fromhex(v) for i, v in zip(s["keys"], s["values"], strict=True)} for s in sides)
+        return tuple((low.get(i), high.get(i)) for i in key_ids)
 
 
 class EqualityDeletesError(FrazilError, code="equality-deletes"):

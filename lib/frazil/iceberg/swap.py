@@ -77,8 +77,8 @@ class Change:
         told |= {n: [delete_json(types, d) for d in getattr(self, n)] for n in ("add_deletes", "remove_deletes")}
         return json.dumps(told if self.rows is None else told | {"rows": self.rows})
 
-    def applied(self, before: dict[str, LiveFile], snapshot: Snapshot) -> dict[str, LiveFile] | None:
-        """Return the live files of the snapshot that this change made; None if only the manifests show them."""
+    def applied(self, before: dict[str, LiveFile], snapshot: Snapshot, key: list[int]) -> dict[str, LiveFile] | None:
+        """Return the live files of the snapshot that this change made; None if only the manifests show them. `key`: its field ids."""
         next_row_id = snapshot.first_row_id
         if next_row_id is not None and snapshot.added_rows != sum(f.rows for f in self.add):
             return None  # Iceberg has merged manifests, and numbers all their rows
@@ -90,7 +90,8 @@ class Change:
         live = {} if self.kind == "replace" else {path: file for path, file in before.items() if path not in gone}
         for file in self.add:
             sequence = self.sequence or snapshot.sequence
-            live[file.path] = replace(file, sequence=sequence, first_row_id=next_row_id, statistics={})
+            bounds = file.bounds_of(key)
+            live[file.path] = replace(file, sequence=sequence, first_row_id=next_row_id, bounds=bounds, statistics={})
             next_row_id = None if next_row_id is None else next_row_id + file.rows
         for delete in self.add_deletes:
             others = [d for d in live[delete.of].deletes if not d.of]

@@ -86,7 +86,7 @@ class LakeTable:
         head = self.head
         if head is None or head.parent != before:  # others committed since
             return
-        known = change.applied(live, head)
+        known = change.applied(live, head, self.key_ids)
         if known is not None:
             self._live = head.id, known
             self.vectors.keep(known.values())
