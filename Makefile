@@ -52,7 +52,7 @@ lab: env ## Open copies of the notebooks in JupyterLab
 
 test: test-env lint $(VENV)/classes.jsa ## Run all tests but the slow ones and those of AWS: two files at a time, each library in processes of its own
 	$(PYTEST) tests -m "not slow and not torture and not aws" $(BOTH)
-	FRAZIL_HOUSE=new $(PYTEST) tests/unit $(NEW) -m "not slow and not torture" $(BOTH)
+	FRAZIL_HOUSE=new $(PYTEST) tests/unit $(NEW) -m "not slow and not torture and not aws" $(BOTH)
 	FRAZIL_ICEBERG=1.11.0 $(PYTEST) tests/test_history.py tests/test_cases.py tests/test_guarantees.py -m "acceptance and not torture" -k "release or v3-1 or order-csv" $(BOTH)
 
 test-slow: test-env $(VENV)/classes.jsa ## Run the tests that take more than half a minute each
@@ -60,6 +60,7 @@ test-slow: test-env $(VENV)/classes.jsa ## Run the tests that take more than hal
 
 test-aws: test-env aws-env $(VENV)/classes.jsa ## Run the tests of the deployment on AWS: emulators and linters
 	$(PYTEST) tests -m "aws and not slow" $(BOTH)
+	FRAZIL_HOUSE=new $(PYTEST) tests/unit -m "aws and not slow" $(BOTH)
 
 # Without the archive the tests run all the same, more slowly.
 $(VENV)/classes.jsa: $(VENV)/.test
