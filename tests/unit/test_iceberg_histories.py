@@ -10,6 +10,7 @@ import pytest
 
 from frazil.core.changes import Changes
 from frazil.core.latest import latest
+from frazil.iceberg import compaction
 from frazil.iceberg.key_segments import Segments
 from frazil.iceberg.row_delta import write_rows
 from frazil.iceberg.stored_values import NoStoredRowError
@@ -70,6 +71,9 @@ def test_on_v2_many_files_that_lose_rows_get_one_delete_file_for_each_partition(
     assert w.table.location != before and 1 <= len(deletes) <= 3 * 14
     for _ in range(3):
         w.apply_random(2000, 300)
+    w.check()
+    assert compaction.compact(w.table, 1 << 20, 4, waits=False)["groups"] == 3
+    assert compaction.plan(w.table, 1 << 20) == []  # the delete files of before are not theirs
     w.check()
 
 

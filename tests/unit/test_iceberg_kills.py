@@ -39,12 +39,15 @@ def test_after_kills_anywhere_each_batch_is_there_once(lake, kills):
     w = Kept(lake, f"kills_{kills}", "bigint")
     for number in range(kills):
         command = [sys.executable, "-c", INGESTING, str(Path(lake.warehouse).parent), f"kills_{kills}"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]) as process:
+        folder = Path(__file__).parents[1]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, cwd=folder, start_new_session=True
+        ) as process:
             done = w.opened().position.batch
             while int(next(line for line in process.stdout if line.strip().isdecimal())) < done + 2 + number % 2:
                 pass
             time.sleep(number * 0.37 % 1)
-            os.kill(process.pid, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)  # with its JVM
     w.table.refresh()
     for batch in range(w.table.position.batch):
         w.random.seed(batch)

@@ -159,6 +159,7 @@ def test_a_batch_is_written_with_the_columns_that_it_brings(lake):
     for key in gone:
         w.rows.pop(key, None)
     w.rows = {k: (*v, None) for k, v in w.rows.items()} | {k: (*v, n) for n, (k, v) in enumerate(new.items())}
+    w.key = ["id"]
     w.check()
 
 

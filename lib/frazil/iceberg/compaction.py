@@ -64,7 +64,7 @@ def plan(table: LakeTable, target_bytes: int, worn: float | None = None) -> list
             problem = f"{table.name}: column {column.name} is nested or has a default"
             raise NotCompactedError(problem, "CALL system.rewrite_data_files on the table compacts it")
     ours = [f for f in table.live_files.values() if f.spec_id == spec and (numbered or f.first_row_id is not None)]
-    chosen = [f for f in ours if _is_small(f, target_bytes) or _worn(f) > worn]
+    chosen = [f for f in ours if _is_small(f, target_bytes) or _worn(table, f) > worn]
     for _, files in groupby(
         sorted(chosen, key=lambda f: (str(f.partition), f.sequence)), key=lambda f: str(f.partition)
     ):
@@ -75,15 +75,15 @@ def plan(table: LakeTable, target_bytes: int, worn: float | None = None) -> list
                 group = []
             group.append(file)
         found.append(group)
-    return [[f.path for f in group] for group in found if len(group) > 1 or _worn(group[0]) > worn]
+    return [[f.path for f in group] for group in found if len(group) > 1 or _worn(table, group[0]) > worn]
 
 
 def _is_small(file: LiveFile, target_bytes: int) -> bool:
     return file.size < 0.75 * target_bytes
 
 
-def _worn(file: LiveFile) -> float:
-    return sum(d.rows for d in file.deletes) / file.rows
+def _worn(table: LakeTable, file: LiveFile) -> float:
+    return table.vectors.count(file) / max(1, file.rows)
 
 
 def here(jobs: list[Job]) -> list[Group]:

@@ -55,6 +55,12 @@ class Vectors:
         found = [self._read(d, file.path) for d in file.deletes]
         return found[0] if len(found) == 1 else BitMap64.union(*found) if found else BitMap64()
 
+    def count(self, file: LiveFile) -> int:
+        """Return how many rows of a data file are deleted, by its manifest if that says so."""
+        if all(d.of for d in file.deletes) and len(file.deletes) < 2:
+            return sum(d.rows for d in file.deletes)
+        return len(self.of(file))
+
     def keep(self, live: Iterable[LiveFile]) -> None:
         """Forget all but the deletes of these files."""
         places = {_place(d, f.path) for f in live for d in f.deletes}

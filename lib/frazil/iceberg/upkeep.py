@@ -44,7 +44,7 @@ def measure(table: LakeTable) -> Health:
     """Measure a table, without a job."""
     files = [*table.live_files.values()]
     deletes = {d.path for f in files for d in f.deletes}
-    gone = sum(len(table.vectors.of(f)) for f in files if f.deletes)
+    gone = sum(map(table.vectors.count, files))
     return Health(
         sum(f.rows for f in files) - gone,
         len(files),
