@@ -11,8 +11,11 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyroaring import BitMap64
 
 from frazil.iceberg import compaction, java, row_delta, swap, upkeep
+from frazil.iceberg.read_rows import live_rows
 from frazil.iceberg.snapshots import TOKEN
 from frazil.iceberg.soundness import ClockError, HistoryGoneError, NoPositionError, RolledBackError, require_sound
 from frazil.iceberg.swap import Change, PositionMovedError
@@ -191,6 +194,29 @@ def test_without_its_tag_the_newest_position_counts(lake):
     w.check()
     ref = w.lake.catalog.load_table(w.name).metadata.refs["frazil"]
     assert ref.max_ref_age_ms == 2**63 - 1
+
+
+def test_a_tag_outlives_a_policy_that_expires_tags(lake):  # A5
+    w = Kept(lake, "policy", "bigint")
+    tagged = w.apply_random()
+    w.sql("delete from {t} where n % 3 = 0")
+    w.rows = {k: v for k, v in w.rows.items() if v[2] % 3}
+    w.sql("alter table {t} set tblproperties ('history.expire.max-ref-age-ms' = '1')")
+    w.call("expire_snapshots", ", older_than => timestamp '2100-01-01 00:00:00'")
+    w.table.refresh()
+    assert w.table.tags["frazil"] == tagged.id
+    w.apply_random()
+    w.check()
+
+
+def test_rows_are_read_in_blocks_of_few_bytes(lake, monkeypatch):  # B4
+    w = Kept(lake, "long", "bigint")
+    w.apply({(n,): ("eu", None, n, "x" * 10_000 + str(n)) for n in range(100)}, [])
+    (file,) = w.table.live_files.values()
+    schema = schema_to_pyarrow(w.table.metadata.schema())
+    monkeypatch.setattr("frazil.iceberg.read_rows.BLOCK", 1 << 16)
+    blocks = [*live_rows(w.table.io, file, BitMap64([0, 5]), schema)]
+    assert max(map(len, blocks)) < 10 and sum(map(len, blocks)) == 98
 
 
 def test_a_table_from_the_future_stops(lake, monkeypatch):
