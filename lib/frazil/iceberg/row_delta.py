@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -29,14 +30,12 @@ def write_batch(table: LakeTable, segments: Segments | None, latest: Latest) -> 
     latest = replace(latest, rows=rows, partial=None)
     keys = latest.keys.select(table.key)
     found = locate(table, segments, keys)
-    deletes, replaced = table.vectors.write(table.metadata, [(f.file, BitMap64(f.position)) for f in found])
-    return Change(
-        "row delta",
-        add=_write_rows(table, segments, latest, key_numbers(keys.columns), found),
-        add_deletes=deletes,
-        remove_deletes=replaced,
-        rows=_rows_afterwards(table, latest, found),
-    )
+    with ThreadPoolExecutor(1) as pool:  # two files, which an object store takes at once
+        vectors = pool.submit(table.vectors.write, table.metadata, [(f.file, BitMap64(f.position)) for f in found])
+        files = _write_rows(table, segments, latest, key_numbers(keys.columns), found)
+    deletes, replaced = vectors.result()
+    left = _rows_afterwards(table, latest, found)
+    return Change("row delta", add=files, add_deletes=deletes, remove_deletes=replaced, rows=left)
 
 
 def _rows_afterwards(table: LakeTable, latest: Latest, found: list[Found]) -> int | None:

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from frazil.dms.position import Position
@@ -133,7 +134,7 @@ def commit(
     """
     now = first
     for attempt in range(ATTEMPTS):
-        if found := find(table, first.token):
+        if found := find(table, first):
             return found
         require_sound(table)
         if planned is not None and table.position != planned:
@@ -145,16 +146,17 @@ def commit(
         except Exception as error:
             why = {name for name, _ in causes(error)}
             steadily(table.refresh)
-            if not (why & (FAILED | NO_ANSWER) or find(table, first.token)) or attempt == ATTEMPTS - 1:
+            if not (why & (FAILED | NO_ANSWER) or find(table, first)) or attempt == ATTEMPTS - 1:
                 raise
             if not why & FAILED:  # else somebody was faster, and the table is ready for the next attempt
                 time.sleep(min(0.1 * (2**attempt - 1), 2.0))
     raise AssertionError("the last attempt returns or raises")
 
 
-def find(table: LakeTable, token: str) -> Snapshot | None:
-    """Return the snapshot of a commit if the table's history has it. A batch's name is no proof: files may be applied again."""
-    return next((s for s in table.ancestors() if s.summary.get(TOKEN) == token), None)
+def find(table: LakeTable, change: Written) -> Snapshot | None:
+    """Return the snapshot of a commit if the history since it was written has it. A batch's name is no proof: files may be applied again."""
+    since = takewhile(lambda s: s.id != change.head, table.ancestors())
+    return next((s for s in since if s.summary.get(TOKEN) == change.token), None)
 
 
 def steadily(call: Callable[[], None]) -> None:
