@@ -32,7 +32,7 @@ def _merges(world, label: str, rows: int, files: int, times: int) -> list[dict]:
 
 def run(quick: bool = False) -> list[dict]:
     """Apply 5,000 changes a time to tables of two sizes, by turns: the new library on both format versions, and the old one."""
-    small, large, files, warm_up, repeats = (100_000, 400_000, 20, 10, 10) if quick else (1_000_000, 20_000_000, 100, 100, 50)  # fmt: skip
+    small, large, files, warm_up, repeats = (100_000, 400_000, 20, 10, 10) if quick else (1_000_000, 20_000_000, 100, 100, 25)  # fmt: skip
     few, label = ("100k", "400k") if quick else ("1m", "20m")
     kinds: dict[str, Callable] = {"": New, "_v2": partial(New, version=2), "_old": Old}
     with lake() as world:

@@ -77,6 +77,15 @@ def test_on_v2_many_files_that_lose_rows_get_one_delete_file_for_each_partition(
     w.check()
 
 
+def test_on_v2_new_deletes_of_a_file_join_those_that_stay(lake):
+    w = Kept(lake, "join", "bigint", partitioned="bucket(16, k0)", version=2)
+    rows, _ = w.changes(400, 400)
+    w.apply(rows, [])
+    for part in ([*rows][:150], [*rows][150:]):  # more files than `MANY`, each alone in its partition
+        w.apply({key: rows[key] for key in part}, [])
+    w.check()
+
+
 @pytest.mark.parametrize("version", [3, 2])
 def test_rows_that_lack_values_take_the_stored_ones_also_under_a_new_key(lake, version):
     w = Kept(lake, f"partial_v{version}", "bigint", version=version)

@@ -49,11 +49,19 @@ class Vectors:
     def __init__(self) -> None:
         self.io: FileIO
         self._known: dict[tuple, BitMap64] = {}
+        self._whole: dict[str, tuple[tuple[Delete, ...], BitMap64]] = {}
 
     def of(self, file: LiveFile) -> BitMap64:
-        """Return the deleted rows of a data file."""
-        found = [self._read(d, file.path) for d in file.deletes]
-        return found[0] if len(found) == 1 else BitMap64.union(*found) if found else BitMap64()
+        """Return the deleted rows of a data file. On v2 each commit may add to its deletes, so their union is kept."""
+        if len(file.deletes) == 1:
+            return self._read(file.deletes[0], file.path)
+        before, rows = self._whole.get(file.path, ((), BitMap64()))
+        if file.deletes[: len(before)] != before:
+            before, rows = (), BitMap64()
+        if len(file.deletes) > len(before):
+            rows = BitMap64.union(rows, *(self._read(d, file.path) for d in file.deletes[len(before) :]))
+            self._whole[file.path] = file.deletes, rows
+        return rows
 
     def count(self, file: LiveFile) -> int:
         """Return how many rows of a data file are deleted, by its manifest if that says so."""
@@ -63,7 +71,9 @@ class Vectors:
 
     def keep(self, live: Iterable[LiveFile]) -> None:
         """Forget all but the deletes of these files."""
+        live = [*live]
         places = {_place(d, f.path) for f in live for d in f.deletes}
+        self._whole = {f.path: self._whole[f.path] for f in live if f.path in self._whole}
         self._known = {place: vector for place, vector in self._known.items() if place in places}
 
     def _read(self, delete: Delete, data_file: str) -> BitMap64:

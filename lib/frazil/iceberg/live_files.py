@@ -112,7 +112,7 @@ class Manifests:
         files = {e.path: e for e in entries if isinstance(e, LiveFile)}
         deletes: dict[str, list[Delete]] = {}
         for delete in (e for e in entries if isinstance(e, Delete)):
-            for path in [delete.of] if delete.of else _in_partition(delete, files):
+            for path in [delete.of] if delete.of else in_partition(delete, files):
                 deletes.setdefault(path, []).append(delete)
         return files | {path: replace(files[path], deletes=in_order(d)) for path, d in deletes.items() if path in files}
 
@@ -161,7 +161,8 @@ def _delete(place: tuple[str, int, int, int, Record, int], content: int, more: l
     return Delete(*place, of, offset, length)
 
 
-def _in_partition(delete: Delete, files: dict[str, LiveFile]) -> list[str]:
+def in_partition(delete: Delete, files: dict[str, LiveFile]) -> list[str]:
+    """Return the files of a partition that its deletes may be of."""
     place = delete.spec_id, delete.partition
     return [f.path for f in files.values() if (f.spec_id, f.partition) == place and f.sequence <= delete.sequence]
 

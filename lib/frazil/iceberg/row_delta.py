@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -42,10 +43,13 @@ def write_batch(table: LakeTable, segments: Segments | None, latest: Latest, col
     require_unique_keys(table, segments)
     found = locate(table, segments, latest.keys)
     rows = with_columns_of_others(table, columns.metadata, replace(latest, rows=rows), found)
-    deletes, replaced = table.vectors.write(table.metadata, [(f.file, BitMap64(f.position)) for f in found])
+    with ThreadPoolExecutor(1) as pool:  # two files, which an object store takes at once
+        vectors = pool.submit(table.vectors.write, table.metadata, [(f.file, BitMap64(f.position)) for f in found])
+        files = _write_rows(table, columns.metadata, segments, replace(latest, rows=rows, partial=None), found)
+    deletes, replaced = vectors.result()
     return Change(
         "row delta",
-        add=_write_rows(table, columns.metadata, segments, replace(latest, rows=rows, partial=None), found),
+        add=files,
         add_deletes=deletes,
         remove_deletes=replaced,
         columns=columns.steps,

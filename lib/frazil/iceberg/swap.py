@@ -16,7 +16,15 @@ from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.iceberg.columns import COLUMNS, Step
 from frazil.iceberg.java import causes
-from frazil.iceberg.live_files import Delete, LiveFile, data_file_json, delete_json, in_order, partition_types
+from frazil.iceberg.live_files import (
+    Delete,
+    LiveFile,
+    data_file_json,
+    delete_json,
+    in_order,
+    in_partition,
+    partition_types,
+)
 from frazil.iceberg.snapshots import POSITION, TOKEN, Snapshot
 from frazil.iceberg.soundness import require_sound
 
@@ -82,8 +90,6 @@ class Change:
         next_row_id = snapshot.first_row_id
         if next_row_id is not None and snapshot.added_rows != sum(f.rows for f in self.add):
             return None  # Iceberg has merged manifests, and numbers all their rows
-        if not all(delete.of for delete in self.add_deletes):
-            return None  # deletes of a whole partition
         if any(not d.of and d.sequence >= self.sequence for f in self.remove for d in f.deletes):
             return None  # they apply to the new files as well, though they name none of their rows
         gone = {f.path for f in self.remove}
@@ -93,10 +99,12 @@ class Change:
             bounds = file.bounds_of(key)
             live[file.path] = replace(file, sequence=sequence, first_row_id=next_row_id, bounds=bounds, statistics={})
             next_row_id = None if next_row_id is None else next_row_id + file.rows
+        replaced = {(d.path, d.of) for d in self.remove_deletes}
         for delete in self.add_deletes:
-            others = [d for d in live[delete.of].deletes if not d.of]
             made = replace(delete, sequence=snapshot.sequence)
-            live[delete.of] = replace(live[delete.of], deletes=in_order([*others, made]))
+            for path in [made.of] if made.of else in_partition(made, live):
+                kept = [d for d in live[path].deletes if (d.path, d.of) not in replaced]
+                live[path] = replace(live[path], deletes=in_order([*kept, made]))
         return live
 
 
