@@ -15,7 +15,7 @@ from frazil.core.changes import Changes
 from frazil.core.latest import latest
 from frazil.dms.position import Position
 from frazil.iceberg import swap, upkeep
-from frazil.iceberg.columns import ColumnsRolledBackError, Known, OtherWriterError, evolved, known_columns
+from frazil.iceberg.columns import ColumnPlan, ColumnsRolledBackError, Known, OtherWriterError, evolved, known_columns
 from frazil.iceberg.create import ForeignTableError, SpecDiffersError, adopt, create_table
 from frazil.iceberg.delete_files import PartitionDroppedError
 from frazil.iceberg.doubled_keys import DoubledInLoadError, DoubledKeyError
@@ -128,7 +128,7 @@ def known(w: Kept) -> list[Known]:
 
 def with_columns(w: Kept, steps: list[dict], columns: list[Known]):
     """Commit a batch with which columns change, and return it."""
-    after = evolved(w.table, steps, columns)
+    after = evolved(w.table, ColumnPlan(tuple(steps), tuple(columns)))
     planned = w.table.position
     change = swap.Change("row delta", columns=after.steps, properties=after.properties)
     return swap.commit(w.table, swap.written(w.table, change), lambda: change, planned, replace_position(planned))
@@ -141,13 +141,12 @@ def test_a_batch_is_written_with_the_columns_that_it_brings(lake):
     steps = [{"step": "add", "name": "x", "to": "int"}, {"step": "rename", "name": "v", "to": "w"}, {"step": "widen", "name": "n", "to": "long"}, {"step": "rename", "name": "k0", "to": "id"}]  # fmt: skip
     names = {"v": "w", "k0": "id"}
     columns = [structs.replace(k, name=names.get(k.name, k.name)) for k in known(w)] + [Known(0, "x", "int", "INT4")]
-    after = evolved(w.table, steps, columns)
     new, gone = w.changes(100, 40)
     batch = w.latest(new, gone)
     rows = batch.rows.rename_columns(["id", "region", "day", "n", "w"])
     rows = rows.set_column(3, "n", rows["n"].cast("int64")).append_column("x", pa.array(range(len(rows)), pa.int32()))
     batch = replace(batch, rows=rows, keys=batch.keys.rename_columns(["id"]))
-    change = write_batch(w.table, w.segments, batch, after)
+    change = write_batch(w.table, w.segments, batch, ColumnPlan(tuple(steps), tuple(columns)))
     planned = w.table.position
     swap.commit(
         w.table, swap.written(w.table, change), lambda: pytest.fail("again"), planned, replace_position(planned)

@@ -29,9 +29,9 @@ def metadata(version: int = 3, **properties: str):
     [
         ({"write_merge_mode": "copy-on-write"}, ["id"], "write.merge.mode is copy-on-write", "('write.merge.mode' = 'merge-on-read')"),
         ({"write_format_default": "orc"}, ["id"], "its new files are orc", "('write.format.default' = 'parquet')"),
-        ({"write_location__provider_impl": "x.Y"}, ["id"], "a location provider of its own", "UNSET TBLPROPERTIES"),
+        ({"write_location__provider_impl": "x.Y"}, ["id"], "location provider that only Java knows", "UNSET TBLPROPERTIES"),
         ({"encryption_key__id": "k"}, ["id"], "it is encrypted", "without encryption"),
-        ({}, ["id", "st"], "'st' is nested", "plain type"), ({}, ["no"], "no column 'no'", "ADD COLUMN"),
+        ({}, ["id", "st"], "'st' is nested", "plain type"), ({}, ["no"], "no column 'no'", "correct key"),
     ],
 )  # fmt: skip
 def test_a_table_that_cannot_be_written_is_refused_with_the_statement_that_helps(given, key, problem, cure):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -68,6 +68,14 @@ class ColumnsRolledBackError(FrazilError, code="columns-rolled-back", decision=T
 
 
 @dataclass(frozen=True)
+class ColumnPlan:
+    """How a table's columns change with a batch: steps, and what is known afterwards, with 0 as the id of a new column."""
+
+    steps: tuple[Step, ...]
+    known: tuple[Known, ...]
+
+
+@dataclass(frozen=True)
 class Evolved:
     """A table's columns with a batch: the steps that lead there, the metadata with which its files are written, and what is known then."""
 
@@ -104,15 +112,17 @@ def known_columns(metadata: TableMetadata) -> Columns | None:
     return msgspec.json.decode(text, type=Columns) if text else None
 
 
-def evolved(table: LakeTable, steps: Sequence[Step], known: Iterable[Known]) -> Evolved:
-    """Return the table's columns after some steps, which are not committed. `known` may have 0 as the id of a new column."""
+def evolved(table: LakeTable, plan: ColumnPlan | None) -> Evolved:
+    """Return the table's columns after a plan, which is not committed: new ones have the ids that the next swap gives them."""
     metadata = table.metadata
-    if steps:
+    if plan is None:
+        return Evolved([], metadata)
+    if steps := plan.steps:
         schema = Schema.model_validate_json(table.bridge.schema(table.handle, table.location, json.dumps(steps)))
         schemas = [s for s in metadata.schemas if s.schema_id != schema.schema_id]
         metadata = metadata.model_copy(update={"schemas": [*schemas, schema], "current_schema_id": schema.schema_id})
     schema, before = metadata.schema(), known_columns(metadata)
-    named = tuple(msgspec.structs.replace(k, id=schema.find_field(k.name).field_id) for k in known)
+    named = tuple(msgspec.structs.replace(k, id=schema.find_field(k.name).field_id) for k in plan.known)
     number = schema.schema_id if steps or before is None else before.schema
     return Evolved([*steps], metadata, Columns(number, named))
 
@@ -139,6 +149,7 @@ def _odd(known: Columns, schema: Schema) -> Iterator[tuple[str, str]]:
     """Yield what others did to columns, and the way on."""
     reload = "restart the table: all rows are loaded under the names that its columns have now"
     names = {field.field_id: field.name for field in schema.fields}
+    ours = {column.id for column in known.columns}
     for column in known.columns:
         now = names.get(column.id)
         if now is None:
@@ -149,9 +160,10 @@ def _odd(known: Columns, schema: Schema) -> Iterator[tuple[str, str]]:
                 f"ALTER TABLE {{table}} RENAME COLUMN {now} TO {column.name}",
             )
     for field in schema.fields:
-        if not field.field_type.is_primitive:
+        odd = field.required or field.initial_default is not None or field.write_default is not None
+        if not field.field_type.is_primitive or (odd and field.field_id not in ours):
             way = f"move it to a table of its own, then ALTER TABLE {{table}} DROP COLUMN {field.name}"
-            yield f"added the nested column '{field.name}'", way
+            yield f"added the column '{field.name}', which is nested, required or has a default", way
 
 
 def _differences(metadata: TableMetadata, then: int, now: int) -> Iterator[str]:

@@ -59,10 +59,7 @@ def plan(table: LakeTable, target_bytes: int, worn: float | None = None) -> list
     if worn is None:
         worn = WORN_OF_MANY if len(table.live_files) > MANY_FILES else WORN
     spec, found, numbered = table.metadata.default_spec_id, [], table.metadata.format_version < 3
-    for column in table.metadata.schema().fields:
-        if not column.field_type.is_primitive or column.initial_default is not None:
-            problem = f"{table.name}: column {column.name} is nested or has a default"
-            raise NotCompactedError(problem, "CALL system.rewrite_data_files on the table compacts it")
+    _require_plain(table)
     ours = [f for f in table.live_files.values() if f.spec_id == spec and (numbered or f.first_row_id is not None)]
     chosen = [f for f in ours if _is_small(f, target_bytes) or _worn(table, f) > worn]
     for _, files in groupby(
@@ -76,6 +73,13 @@ def plan(table: LakeTable, target_bytes: int, worn: float | None = None) -> list
             group.append(file)
         found.append(group)
     return [[f.path for f in group] for group in found if len(group) > 1 or _worn(table, group[0]) > worn]
+
+
+def _require_plain(table: LakeTable) -> None:
+    for column in table.metadata.schema().fields:
+        if not column.field_type.is_primitive or column.initial_default is not None:
+            problem = f"{table.name}: column {column.name} is nested or has a default"
+            raise NotCompactedError(problem, "CALL system.rewrite_data_files on the table compacts it")
 
 
 def _is_small(file: LiveFile, target_bytes: int) -> bool:
@@ -111,9 +115,10 @@ def compact(
     table.refresh()
     planned = plan(table, target_bytes, worn)
     for first in range(0, len(planned), at_once):
-        live, sequence = table.live_files, table.head.sequence if table.head else 0
-        there = [paths for paths in planned[first : first + at_once] if all(p in live for p in paths)]
-        wave = [[live[path] for path in paths] for paths in there]
+        _require_plain(table)
+        sequence, spec = table.head.sequence if table.head else 0, table.metadata.default_spec_id
+        live = {path: file for path, file in table.live_files.items() if file.spec_id == spec}
+        wave = [[live[p] for p in paths] for paths in planned[first : first + at_once] if {*paths} <= {*live}]
         if wave:
             jobs = [(table.metadata, table.io, f, [table.vectors.of(one) for one in f], target_bytes) for f in wave]
             groups = run(jobs)
@@ -139,12 +144,12 @@ def rewrite_group(
 
 
 def swap_wave(table: LakeTable, wave: list[Group], sequence: int) -> dict[str, int]:
-    """Put new files in place of old ones, in one swap. Groups of which another writer removed files are left out."""
+    """Put new files in place of old ones, in one swap. Groups are left out of which others removed files, or brought rows back."""
     done: dict[str, int] = {}
 
     def write() -> Change:
         live = table.live_files
-        left = [group for group in wave if all(f.path in live for f in group.old)]
+        left = [group for group in wave if _is_there(table, group)]
         if not left:
             raise _OvertakenError
         old = [live[f.path] for group in left for f in group.old]
@@ -161,6 +166,14 @@ def swap_wave(table: LakeTable, wave: list[Group], sequence: int) -> dict[str, i
     except _OvertakenError:
         return {"lost": len(wave)}
     return done
+
+
+def _is_there(table: LakeTable, group: Group) -> bool:
+    """Return whether the old files of a group are live, and all that the rewrite left out is still deleted."""
+    live = table.live_files
+    return all(
+        f.path in live and dead <= table.vectors.of(live[f.path]) for f, dead in zip(group.old, group.dead, strict=True)
+    )
 
 
 def _wait_for_a_commit(table: LakeTable) -> None:

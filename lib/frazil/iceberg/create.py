@@ -14,6 +14,7 @@ from frazil.iceberg.columns import COLUMNS, Columns, columns_of, iceberg_type
 from frazil.iceberg.doubled_keys import doubled, doubled_error, names_of
 from frazil.iceberg.refusals import require_writable
 from frazil.iceberg.snapshots import TAG
+from frazil.iceberg.sql_text import identifier, literal, quoted
 from frazil.iceberg.swap import Change, commit, written
 from frazil.iceberg.table import LakeTable
 from frazil.settings.spec import SORT, TRANSFORM
@@ -63,7 +64,7 @@ def create_table(
             return table, False
         _require_ours(table, spec)
         if _is_outdated(table, digest):
-            session().sql(f"DROP TABLE {_quoted(name)} PURGE")
+            session().sql(f"DROP TABLE {quoted(name)} PURGE")
     if not catalog.table_exists(spec.target):
         session().sql(create.replace("TBLPROPERTIES (", f"TBLPROPERTIES ('{MADE}' = '{digest}', "))
     for statement in more:
@@ -121,24 +122,24 @@ def _statements(name: str, spec: TableSpec, version: int) -> list[str]:
 
     Only key columns are NOT NULL: DMS delivers nulls in others, as for LOBs that follow later.
     """
-    quoted = _quoted(name)
+    table = quoted(name)
     columns = ", ".join(_column(column, column.name in spec.key) for column in spec.lake_columns)
     parts = f" PARTITIONED BY ({', '.join(map(_transform, spec.partition))})" if spec.partition else ""
-    comment = f" COMMENT {_literal(spec.comment)}" if spec.comment else ""
+    comment = f" COMMENT {literal(spec.comment)}" if spec.comment else ""
     entries = {"format-version": str(version), **PROPERTIES, "frazil.source": spec.source}
-    listed = ", ".join(f"{_literal(n)} = {_literal(v)}" for n, v in entries.items())
-    found = [f"CREATE TABLE {quoted} ({columns}) USING iceberg{parts}{comment} TBLPROPERTIES ({listed})"]
+    listed = ", ".join(f"{literal(n)} = {literal(v)}" for n, v in entries.items())
+    found = [f"CREATE TABLE {table} ({columns}) USING iceberg{parts}{comment} TBLPROPERTIES ({listed})"]
     if spec.sort:
-        found.append(f"ALTER TABLE {quoted} WRITE LOCALLY ORDERED BY {', '.join(map(_order, spec.sort))}")
+        found.append(f"ALTER TABLE {table} WRITE LOCALLY ORDERED BY {', '.join(map(_order, spec.sort))}")
     if spec.key and not any(c.value_type in ("float", "double") for c in spec.columns if c.name in spec.key):
-        found.append(f"ALTER TABLE {quoted} SET IDENTIFIER FIELDS {', '.join(map(_identifier, spec.key))}")
+        found.append(f"ALTER TABLE {table} SET IDENTIFIER FIELDS {', '.join(map(identifier, spec.key))}")
     return found
 
 
 def _column(column: Column, is_key: bool) -> str:
     """Return a column's definition."""
-    comment = f" COMMENT {_literal(column.comment)}" if column.comment else ""
-    return f"{_identifier(column.name)} {column.lake_type}{' NOT NULL' if is_key else ''}{comment}"
+    comment = f" COMMENT {literal(column.comment)}" if column.comment else ""
+    return f"{identifier(column.name)} {column.lake_type}{' NOT NULL' if is_key else ''}{comment}"
 
 
 def _transform(entry: str) -> str:
@@ -146,16 +147,16 @@ def _transform(entry: str) -> str:
     found: Any = TRANSFORM.fullmatch(entry.strip())
     date_part, date, hash_part, number, hashed, plain = found.groups()
     if plain:
-        return _identifier(plain.strip())
+        return identifier(plain.strip())
     return (
-        f"{date_part}({_identifier(date.strip())})" if date else f"{hash_part}({number}, {_identifier(hashed.strip())})"
+        f"{date_part}({identifier(date.strip())})" if date else f"{hash_part}({number}, {identifier(hashed.strip())})"
     )
 
 
 def _order(entry: str) -> str:
     """Return an entry of `sort` as SQL."""
     direction = SORT.search(entry.strip())
-    return _identifier(SORT.sub("", entry.strip())) + (direction[0] if direction else "")
+    return identifier(SORT.sub("", entry.strip())) + (direction[0] if direction else "")
 
 
 def _rename_odd_partitions(table: LakeTable) -> None:
@@ -167,16 +168,3 @@ def _rename_odd_partitions(table: LakeTable) -> None:
             update.renameField(name, re.sub(r"[^\x00-\x7f]", lambda sign: f"_x{ord(sign[0]):X}", name))
         update.commit()
         table.refresh()
-
-
-def _quoted(name: str) -> str:
-    return ".".join(map(_identifier, name.split(".")))
-
-
-def _identifier(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
-
-
-def _literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

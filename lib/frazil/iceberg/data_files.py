@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 GROUP_BYTES = 64 << 20
 """Rows that wait in memory become a row group at this size."""
+STATISTICS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
 ROW_ID, LAST_UPDATED = "_row_id", "_last_updated_sequence_number"
 LINEAGE = {ROW_ID: 2147483540, LAST_UPDATED: 2147483539}
 """Columns of rows that are written again, with the field ids that Iceberg reserves for them."""
@@ -41,7 +42,7 @@ def by_partition(metadata: TableMetadata, rows: pa.Table) -> Iterator[tuple[Reco
     if metadata.spec().is_unpartitioned() or not len(rows):
         yield from [(Record(), ordered)] if len(rows) else []
         return
-    codes, values = np.zeros(len(rows), np.int64), []
+    codes, found = np.zeros(len(rows), np.int64), []
     for field in metadata.spec().fields:
         source = metadata.schema().find_field(field.source_id)
         encoded = rows[source.name].combine_chunks().dictionary_encode("encode")
@@ -49,16 +50,11 @@ def by_partition(metadata: TableMetadata, rows: pa.Table) -> Iterator[tuple[Reco
         distinct = [transform(_internal(value)) for value in encoded.dictionary.to_pylist()]
         number = {value: n for n, value in enumerate(dict.fromkeys(distinct))}  # several values may become the same
         of_row = np.array([number[v] for v in distinct])[encoded.indices.to_numpy()]
-        codes = codes * len(number) + of_row
-        values.append([*number])
+        codes = np.unique(codes * len(number) + of_row, return_inverse=True)[1]
+        found.append(([*number], of_row))
     order = ordered[np.argsort(codes[ordered], kind="stable")]
     for part in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
-        code = int(codes[part[0]])
-        record: list[Any] = []
-        for known in reversed(values):
-            code, place = divmod(code, len(known))
-            record.insert(0, known[place])
-        yield Record(*record), part
+        yield Record(*(values[of_row[part[0]]] for values, of_row in found)), part
 
 
 def _in_order(metadata: TableMetadata, rows: pa.Table) -> np.ndarray:
@@ -105,19 +101,17 @@ class DataFileWriter:
         self.schema = Schema(*metadata.schema().fields, *more)
         self.arrow_schema = schema_to_pyarrow(self.schema)
         self._waiting: list[pa.Table] = []
+        self.waiting_bytes = 0
+        """The size of the rows that wait for their row group."""
         self._writer: Any = None
         self._done: list[LiveFile] = []
 
     def write(self, rows: pa.Table) -> None:
         """Add rows; their columns are those of `arrow_schema`, by name."""
         self._waiting.append(rows.select(self.arrow_schema.names))
+        self.waiting_bytes += self._waiting[-1].nbytes
         if self.waiting_bytes >= GROUP_BYTES:
             self.flush()
-
-    @property
-    def waiting_bytes(self) -> int:
-        """The size of the rows that wait for their row group."""
-        return sum(some.nbytes for some in self._waiting)
 
     def close(self) -> list[LiveFile]:
         """Finish, and return the new files, which nothing names yet."""
@@ -137,7 +131,7 @@ class DataFileWriter:
                 self._output, self.schema, self.metadata.properties
             )
         self._writer.write(pa.concat_tables(self._waiting).cast(self.arrow_schema))
-        self._waiting = []
+        self._waiting, self.waiting_bytes = [], 0
         if self._writer._fos.tell() >= self.target:
             self._close_file()
 
@@ -146,22 +140,10 @@ class DataFileWriter:
             return
         found = self._writer.close().to_serialized_dict()
         statistics = {"split-offsets": found["split_offsets"]}
-        for name in (
-            "column_sizes",
-            "value_counts",
-            "null_value_counts",
-            "nan_value_counts",
-            "lower_bounds",
-            "upper_bounds",
-        ):
+        for name in STATISTICS:
             values = [v.hex().upper() if isinstance(v, bytes) else v for v in found[name].values()]
             statistics[name.replace("_", "-")] = {"keys": [*found[name]], "values": values}
-        place = (
-            self._output.location,
-            len(self._output),
-            found["record_count"],
-            self.metadata.default_spec_id,
-            self.partition,
-        )
-        self._done.append(LiveFile(*place, sequence=0, first_row_id=None, statistics=statistics))
+        place, rows = (self._output.location, len(self._output)), found["record_count"]
+        spec = self.metadata.default_spec_id
+        self._done.append(LiveFile(*place, rows, spec, self.partition, 0, None, statistics=statistics))
         self._writer = None

@@ -7,11 +7,10 @@ import json
 import struct
 import uuid
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.table.locations import load_location_provider
 from pyroaring import BitMap64
@@ -49,6 +48,7 @@ class Vectors:
     def __init__(self) -> None:
         self.io: FileIO
         self._known: dict[tuple, BitMap64] = {}
+        self._of_partitions: set[str] = set()
         self._whole: dict[str, tuple[tuple[Delete, ...], BitMap64]] = {}
 
     def of(self, file: LiveFile) -> BitMap64:
@@ -72,18 +72,28 @@ class Vectors:
     def keep(self, live: Iterable[LiveFile]) -> None:
         """Forget all but the deletes of these files."""
         live = [*live]
-        places = {_place(d, f.path) for f in live for d in f.deletes}
+        places = {_place(d, f.path) for f in live for d in f.deletes if d.of}
+        paths, wide = {f.path for f in live}, {d.path for f in live for d in f.deletes if not d.of}
         self._whole = {f.path: self._whole[f.path] for f in live if f.path in self._whole}
-        self._known = {place: vector for place, vector in self._known.items() if place in places}
+        self._known = {
+            place: vector
+            for place, vector in self._known.items()
+            if place in places or (place[0] in wide and place[1] in paths)
+        }
+        self._of_partitions &= wide
 
     def _read(self, delete: Delete, data_file: str) -> BitMap64:
         place = _place(delete, data_file)
         if place not in self._known:
+            if delete.path in self._of_partitions:
+                return BitMap64()
             with self.io.new_input(delete.path).open() as source:
-                self._known[place] = (
-                    _vector(source, delete) if delete.offset is not None else _positions(source, data_file)
-                )
-        return self._known[place]
+                if delete.offset is not None:
+                    self._known[place] = _vector(source, delete)
+                else:  # which may have rows of many data files: it is read once
+                    self._known |= {(delete.path, of, None): rows for of, rows in _positions(source)}
+                    self._of_partitions.add(delete.path)
+        return self._known.get(place, BitMap64())
 
     def write(
         self, metadata: TableMetadata, dead: list[tuple[LiveFile, BitMap64]]
@@ -166,9 +176,10 @@ def _vector(source: Any, delete: Delete) -> BitMap64:
     return BitMap64.deserialize(blob[8:-4])
 
 
-def _positions(source: Any, data_file: str) -> BitMap64:
-    rows = pq.read_table(source)
-    return BitMap64(rows.filter(pc.equal(rows[0], data_file))[1].to_pylist())
+def _positions(source: Any) -> Iterator[tuple[str, BitMap64]]:
+    """Yield the data files that a file of position deletes names, with their deleted rows."""
+    found = pq.read_table(source, columns=["file_path", "pos"]).group_by("file_path").aggregate([("pos", "list")])
+    yield from zip(found["file_path"].to_pylist(), map(BitMap64, found["pos_list"].to_pylist()), strict=True)
 
 
 def _puffin(vectors: list[tuple[str, BitMap64]]) -> tuple[bytes, list[tuple[int, int]]]:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from frazil.errors import FrazilError
 from frazil.iceberg.file_threads import each
-from frazil.iceberg.key_hashes import key_numbers, mixed
+from frazil.iceberg.key_hashes import NullKeyError, key_numbers, mixed
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -90,16 +90,16 @@ class Segments:
 
     def __init__(self) -> None:
         self.all: list[Segment] = []
-        self.rewinds = 0
-        """Of the table when they were last right: after a rollback, rows may be live that merges have left out."""
+        self._right_for: tuple[LakeTable | None, int] = None, 0
+        """The table, and its rewinds, when they were last right: after a rollback, rows may be live that merges have left out."""
 
     def have(self, table: LakeTable) -> None:
         """Read the key columns of live files that no segment has. Rows that are dead are left out when segments are merged.
 
         After a rollback everything is forgotten: rows live again that were dead.
         """
-        if self.rewinds != table.rewinds:
-            self.all, self.rewinds = [], table.rewinds
+        if self._right_for != (table, table.rewinds):
+            self.all, self._right_for = [], (table, table.rewinds)
         live, ids = table.live_files, table.key_ids
         self.all = [s for s in self.all if any(f.path in live for f in s.files)]
         known = {f.path for s in self.all for f in s.files}
@@ -126,7 +126,7 @@ class Segments:
 def _by_rows(files: list[LiveFile], most: int) -> list[list[LiveFile]]:
     """Return files in groups of at most so many rows, or of one file."""
     groups: list[list[LiveFile]] = []
-    rows = most
+    rows = most + 1
     for file in files:
         if rows + file.rows > most:
             groups.append([])
@@ -152,6 +152,9 @@ def read_keys(io: FileIO, path: str, key_ids: list[int]) -> Rows:
     with io.new_input(path).open() as source:
         file = pq.ParquetFile(source, pre_buffer=True)
         names = names_by_id(file.schema_arrow)
+        if not {*key_ids} <= {*names}:
+            cure = "give its rows a value by UPDATE, or restart the table"
+            raise NullKeyError(f"the data file {path} is older than a column of the key", cure)
         columns = file.read([names[i] for i in (*key_ids, ROW_ID) if i in names], use_threads=False)
     keys, position = columns.select([names[i] for i in key_ids]), None
     if any(column.null_count for column in keys.columns):  # rows of others: null is equal to no key
@@ -172,5 +175,5 @@ def names_by_id(schema: pa.Schema) -> dict[int, str]:
     try:
         return {int(field.metadata[b"PARQUET:field_id"]): field.name for field in schema}
     except (TypeError, KeyError):
-        cure = "CALL system.rewrite_data_files on the table writes them anew"
+        cure = "CALL system.rewrite_data_files on the table, with options => map('rewrite-all', 'true')"
         raise NoFieldIdsError(f"a data file with the columns {schema.names} has no field ids", cure) from None

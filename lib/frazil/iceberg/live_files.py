@@ -94,7 +94,8 @@ class Manifests:
     def __init__(self) -> None:
         self.io: FileIO
         self.key_ids: Sequence[int] = ()
-        self._read: dict[str, list[LiveFile | Delete]] = {}
+        self._read: dict[tuple, list[LiveFile | Delete]] = {}
+        """By path and first row id, which the list says: it appears when a table gets format v3."""
 
     @property
     def count(self) -> int:
@@ -104,11 +105,11 @@ class Manifests:
     def live_files(self, manifest_list: str | None) -> dict[str, LiveFile]:
         """Return the live data files of a snapshot by path."""
         manifests = [*self._records(manifest_list, MANIFEST)] if manifest_list else []
-        missing = [m for m in manifests if m[0] not in self._read]
+        missing = [m for m in manifests if (m[0], m[6]) not in self._read]
         read = each(self._entries, missing, missing[0][0]) if missing else []
-        self._read |= zip([m[0] for m in missing], read, strict=True)
-        self._read = {m[0]: self._read[m[0]] for m in manifests}
-        entries = [entry for m in manifests for entry in self._read[m[0]]]
+        self._read |= zip([(m[0], m[6]) for m in missing], read, strict=True)
+        self._read = {(m[0], m[6]): self._read[m[0], m[6]] for m in manifests}
+        entries = [entry for of_manifest in self._read.values() for entry in of_manifest]
         files = {e.path: e for e in entries if isinstance(e, LiveFile)}
         deletes: dict[str, list[Delete]] = {}
         for delete in (e for e in entries if isinstance(e, Delete)):
@@ -153,7 +154,7 @@ def _values(record: Record) -> list[Any]:
 def _delete(place: tuple[str, int, int, int, Record, int], content: int, more: list[Any]) -> Delete:
     of, offset, length, low, high = more
     if content == EQUALITY_DELETES:
-        cure = "CALL system.rewrite_data_files on the table applies them"
+        cure = "CALL system.rewrite_data_files, with options => map('rewrite-all', 'true', 'remove-dangling-deletes', 'true')"
         raise EqualityDeletesError(f"{place[0]} has equality deletes", cure)
     if not of:  # on v2 the bounds show whether it is of one data file
         low, high = (low or {}).get(DELETE_PATH), (high or {}).get(DELETE_PATH)
@@ -177,25 +178,18 @@ def partition_types(metadata: TableMetadata) -> dict[int, StructType]:
     return found
 
 
-def data_file_json(types: dict[int, StructType], file: LiveFile) -> dict[str, Any]:
-    """Return a data file as Iceberg's JSON has it; one that is to be removed needs no statistics."""
-    return _json(types, file) | {"content": "DATA", "file-format": "PARQUET"} | file.statistics
-
-
-def delete_json(types: dict[int, StructType], delete: Delete) -> dict[str, Any]:
-    """Return deletes as Iceberg's JSON has them."""
-    entry = _json(types, delete) | {"content": "POSITION_DELETES", "file-format": "PARQUET"}
-    entry |= {"referenced-data-file": delete.of} if delete.of else {}
-    puffin = {"file-format": "PUFFIN", "content-offset": delete.offset, "content-size-in-bytes": delete.length}
-    return entry if delete.offset is None else entry | puffin
-
-
-def _json(types: dict[int, StructType], file: LiveFile | Delete) -> dict[str, Any]:
+def file_json(types: dict[int, StructType], file: LiveFile | Delete) -> dict[str, Any]:
+    """Return a data file, or deletes, as Iceberg's JSON has them; a file that is to be removed needs no statistics."""
     partition = {
         str(kind.field_id): None if value is None else to_json(cast(PrimitiveType, kind.field_type), value)
         for kind, value in zip(types[file.spec_id].fields, _values(file.partition), strict=True)
     }
-    return {
+    told = {
         "spec-id": file.spec_id, "partition": partition, "file-path": file.path,
-        "file-size-in-bytes": file.size, "record-count": file.rows,
+        "file-size-in-bytes": file.size, "record-count": file.rows, "file-format": "PARQUET",
     }  # fmt: skip
+    if isinstance(file, LiveFile):
+        return told | {"content": "DATA"} | file.statistics
+    told |= {"content": "POSITION_DELETES"} | ({"referenced-data-file": file.of} if file.of else {})
+    puffin = {"file-format": "PUFFIN", "content-offset": file.offset, "content-size-in-bytes": file.length}
+    return told if file.offset is None else told | puffin

@@ -70,6 +70,8 @@ def require_unique_keys(table: LakeTable, segments: Segments | None, run: Run | 
         raise doubled_error(table, names_of(table, places), len(places))
     for file in added:
         rows = read_keys(table.io, file.path, table.key_ids)
+        if not len(rows.keys[0]):
+            continue
         order = np.argsort(mixed(rows.keys[0]))
         wanted = [k[order] for k in rows.keys]
         same = np.logical_and.reduce([k[1:] == k[:-1] for k in wanted])  # one of two is deleted

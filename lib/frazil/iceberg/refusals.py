@@ -13,15 +13,8 @@ if TYPE_CHECKING:
 
 MODES = ("write.delete.mode", "write.update.mode", "write.merge.mode")
 OF_FILES = (
-    "s3.",
-    "client.",
-    "kms.",
-    "encryption.",
-    "gcs.encryption-key",
-    "gcs.decryption-key",
-    "glue.lakeformation-enabled",
-    "io-impl",
-)
+    "s3.", "client.", "kms.", "encryption.", "gcs.encryption-key", "gcs.decryption-key", "glue.lakeformation-enabled", "io-impl",
+)  # fmt: skip
 """How properties begin by which Java's FileIO finds, opens or encrypts files."""
 KNOWN_IO = (
     "s3.endpoint", "s3.region", "s3.path-style-access", "s3.access-key-id", "s3.secret-access-key", "s3.session-token", "s3.sse.key",
@@ -56,25 +49,30 @@ def require_writable(name: str, metadata: TableMetadata, key: Sequence[str]) -> 
 
 def _refusals(name: str, metadata: TableMetadata, key: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield what is in the way, and the statement that helps."""
-    told, schema = metadata.properties, metadata.schema()
+    yield from _odd_properties(name, metadata)
+    schema = metadata.schema()
+    for column in key:
+        if column not in schema.column_names:
+            yield f"it has no column '{column}', which is in the key", "correct key in the spec"
+        elif not schema.find_field(column).field_type.is_primitive:
+            yield f"its key column '{column}' is nested", "name a column of a plain type in the key of the spec"
+
+
+def _odd_properties(name: str, metadata: TableMetadata) -> Iterator[tuple[str, str]]:
+    told = metadata.properties
     for mode in MODES:
         if told.get(mode) == "copy-on-write":
             yield f"{mode} is copy-on-write, and Frazil writes row deltas", _set(name, mode, "merge-on-read")
     if (form := told.get("write.format.default", "parquet")) != "parquet":
         yield f"its new files are {form}", _set(name, "write.format.default", "parquet")
-    if "write.location-provider.impl" in told:
-        cure = f"ALTER TABLE {name} UNSET TBLPROPERTIES ('write.location-provider.impl')"
-        yield "it has a location provider of its own, which only Java knows", cure
+    for entry in ("write.location-provider.impl", "write.folder-storage.path"):
+        if entry in told:
+            cure = f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{entry}')"
+            yield f"it has {entry}: a location provider that only Java knows", cure
+    if {*"?#"} & {*metadata.location}:
+        yield f"its location {metadata.location} has a sign that URLs end at", "make the table at another location"
     if any(entry.startswith("encryption.") for entry in told):
         yield "it is encrypted, and only Java reads it", "let Frazil make a table without encryption"
-    for column in key:
-        if column not in schema.column_names:
-            yield (
-                f"it has no column '{column}', which is in the key",
-                f"ALTER TABLE {name} ADD COLUMN ..., or correct key",
-            )
-        elif not schema.find_field(column).field_type.is_primitive:
-            yield f"its key column '{column}' is nested", "name a column of a plain type in the key of the spec"
 
 
 def require_known_io(catalog: str, properties: dict[str, str]) -> None:
@@ -83,17 +81,14 @@ def require_known_io(catalog: str, properties: dict[str, str]) -> None:
     odd = [f"{name}={properties[name]}" if name in KNOWN_VALUES else name for name in unknown]
     if odd:
         problem = f"the catalog {catalog} has the option {odd[0]}, which PyIceberg does not follow"
-        raise TableRefusedError(
-            problem, "set it at the bucket or for the process, and take it out of catalog_options", odd[1:]
-        )
+        cure = "set it at the bucket or for the process, and take it out of catalog_options"
+        raise TableRefusedError(problem, cure, odd[1:])
 
 
 def _is_known(name: str, value: str) -> bool:
-    return (
-        value in KNOWN_VALUES[name]
-        if name in KNOWN_VALUES
-        else not name.startswith(OF_FILES) or name.startswith(KNOWN_IO)
-    )
+    if name in KNOWN_VALUES:
+        return value in KNOWN_VALUES[name]
+    return not name.startswith(OF_FILES) or name.startswith(KNOWN_IO)
 
 
 def _require_partitions(name: str, metadata: TableMetadata) -> None:

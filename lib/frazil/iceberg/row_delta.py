@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from frazil.core.latest import Latest
-from frazil.iceberg.columns import Evolved
+from frazil.iceberg.columns import ColumnPlan, evolved
 from frazil.iceberg.data_files import ROW_ID, DataFileWriter, by_partition
 from frazil.iceberg.doubled_keys import DoubledInLoadError, doubled, names_of
 from frazil.iceberg.key_hashes import key_numbers
@@ -30,13 +30,13 @@ WAITING_BYTES = 512 << 20
 """Rows of a load that wait in memory for their row groups, over all partitions."""
 
 
-def write_batch(table: LakeTable, segments: Segments | None, latest: Latest, columns: Evolved | None = None) -> Change:
+def write_batch(table: LakeTable, segments: Segments | None, latest: Latest, plan: ColumnPlan | None = None) -> Change:
     """Write the files of a batch for the table's present state. Nobody sees them before their swap.
 
-    `columns` are those that the table gets with the batch. Raises NoStoredRowError if rows lack values that the table
+    By the `plan` its columns change with the batch. Raises NoStoredRowError if rows lack values that the table
     has not, and DoubledKeyError if others doubled a key.
     """
-    columns = columns or Evolved([], table.metadata)
+    columns = evolved(table, plan)
     rows = latest.rows
     if latest.partial:
         rows = with_stored_values(table, segments, latest.partial, columns.metadata)
@@ -47,32 +47,25 @@ def write_batch(table: LakeTable, segments: Segments | None, latest: Latest, col
         vectors = pool.submit(table.vectors.write, table.metadata, [(f.file, BitMap64(f.position)) for f in found])
         files = _write_rows(table, columns.metadata, segments, replace(latest, rows=rows, partial=None), found)
     deletes, replaced = vectors.result()
-    return Change(
-        "row delta",
-        add=files,
-        add_deletes=deletes,
-        remove_deletes=replaced,
-        columns=columns.steps,
-        properties=columns.properties,
-        rows=_rows_afterwards(table, latest, found),
-    )
+    change = Change("row delta", files, deletes, remove_deletes=replaced, rows=_rows_afterwards(table, latest, found))
+    return replace(change, columns=columns.steps, properties=columns.properties)
 
 
 def _rows_afterwards(table: LakeTable, latest: Latest, found: list[Found]) -> int | None:
-    """Return how many rows are live after a batch; None on format v2, whose deletes may name a row twice."""
-    if table.metadata.format_version < 3:
+    """Return how many rows are live after a batch; None if deletes of format v2 may name a row twice."""
+    if table.metadata.format_version < 3 or any(not d.of for f in found for d in f.file.deletes):
         return None
     total = table.head.summary if table.head else {}
     before = int(total.get("total-records", 0)) - int(total.get("total-position-deletes", 0))
     return before - sum(len(f.n) for f in found) + len(latest.rows)
 
 
-def write_rows(table: LakeTable, kind: str, rows: Iterable[pa.Table], columns: Evolved | None = None) -> Change:
+def write_rows(table: LakeTable, kind: str, rows: Iterable[pa.Table], plan: ColumnPlan | None = None) -> Change:
     """Write rows that find no stored ones: `append` them, or `replace` all rows of the table, as a load does.
 
-    `columns` are those that the table gets with them. Raises DoubledInLoadError if two rows have one key.
+    By the `plan` its columns change with them. Raises DoubledInLoadError if two rows have one key.
     """
-    columns = columns or Evolved([], table.metadata)
+    columns = evolved(table, plan)
     writers: dict[str, DataFileWriter] = {}
     for some in rows:
         for partition, numbers in by_partition(columns.metadata, some):

@@ -30,13 +30,6 @@ class Snapshot:
         """Make one from the metadata's JSON."""
         summary = told.get("summary") or {}
         return cls(
-            told["snapshot-id"],
-            told.get("parent-snapshot-id"),
-            told.get("sequence-number") or 0,
-            told["timestamp-ms"],
-            summary.get("operation", ""),
-            summary,
-            told["manifest-list"],
-            told.get("first-row-id"),
-            told.get("added-rows"),
-        )
+            told["snapshot-id"], told.get("parent-snapshot-id"), told.get("sequence-number") or 0, told["timestamp-ms"],
+            summary.get("operation", ""), summary, told["manifest-list"], told.get("first-row-id"), told.get("added-rows"),
+        )  # fmt: skip

@@ -58,6 +58,8 @@ def _since_own(table: LakeTable) -> list[Snapshot]:
         found.append(snapshot)
         if snapshot.sequence <= own.sequence or snapshot.parent is None or POSITION in snapshot.summary:
             raise rolled_back(table, found)
+    if not found:
+        raise RolledBackError(f"{table.name} was replaced, or its rows were taken away", "restart the table")
     raise HistoryGoneError(
         f"{table.name}: others expired the snapshots between its position and now",
         'if nobody rolled it back, call adopt("last") on the table; else restart it',

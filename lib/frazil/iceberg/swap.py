@@ -16,15 +16,7 @@ from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.iceberg.columns import COLUMNS, Step
 from frazil.iceberg.java import causes
-from frazil.iceberg.live_files import (
-    Delete,
-    LiveFile,
-    data_file_json,
-    delete_json,
-    in_order,
-    in_partition,
-    partition_types,
-)
+from frazil.iceberg.live_files import Delete, LiveFile, file_json, in_order, in_partition, partition_types
 from frazil.iceberg.snapshots import POSITION, TOKEN, Snapshot
 from frazil.iceberg.soundness import require_sound
 
@@ -81,8 +73,8 @@ class Change:
             name: getattr(self, name) for name in ("kind", "columns", "summary", "properties", "sequence")
         }
         types = partition_types(metadata)
-        told |= {name: [data_file_json(types, f) for f in getattr(self, name)] for name in ("add", "remove")}
-        told |= {n: [delete_json(types, d) for d in getattr(self, n)] for n in ("add_deletes", "remove_deletes")}
+        for name in ("add", "remove", "add_deletes", "remove_deletes"):
+            told[name] = [file_json(types, file) for file in getattr(self, name)]
         return json.dumps(told if self.rows is None else told | {"rows": self.rows})
 
     def applied(self, before: dict[str, LiveFile], snapshot: Snapshot, key: list[int]) -> dict[str, LiveFile] | None:
@@ -113,7 +105,7 @@ class Written:
     """A change whose files are written, which nobody sees yet. By its token the commit is found, however it ended."""
 
     change: Change
-    state: tuple[int | None, int, int]
+    state: tuple[int | None, ...]
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
     at_s: float = field(default_factory=time.time)
 
@@ -127,9 +119,10 @@ def written(table: LakeTable, change: Change) -> Written:
     return Written(change, _state(table))
 
 
-def _state(table: LakeTable) -> tuple[int | None, int, int]:
-    """Return what files depend on: the rows, the columns, and the id that the next new column gets."""
-    return table.head_id, table.metadata.current_schema_id, table.metadata.last_column_id
+def _state(table: LakeTable) -> tuple[int | None, ...]:
+    """Return what files depend on: the rows, the columns, the id that the next new column gets, partitions and format."""
+    now = table.metadata
+    return table.head_id, now.current_schema_id, now.last_column_id, now.default_spec_id, now.format_version
 
 
 def commit(
@@ -146,21 +139,18 @@ def commit(
     committed meanwhile, `write` writes again.
     Raises PositionMovedError if another run was faster, and the errors of `soundness`.
     """
-    now, swapped = first, False
+    now = first
     for attempt in range(ATTEMPTS):
         if found := find(table, first):
             return found
         if not now.change.anew:
             require_sound(table)
-        if swapped:  # else each attempt would make it once more
-            raise ForgetfulCatalogError(f"{table.name}: its catalog lost a commit's summary", "use another catalog")
         if planned is not None and table.position != planned:
             raise PositionMovedError(f"{table.name}: another run committed a batch meanwhile", "let it go on")
         try:
             now = now if now.fits(table) else replace(written(table, write()), token=first.token)
             named = _named(table, first.token, now.change, position)
             table.swap(replace(now.change, summary=now.change.summary | named))
-            swapped = True
         except Exception as error:
             why = {name for name, _ in causes(error)}
             steadily(table.refresh)
@@ -168,6 +158,11 @@ def commit(
                 raise
             if not why & FAILED:  # else somebody was faster, and the table is ready for the next attempt
                 time.sleep(min(0.1 * (2**attempt - 1), 2.0))
+            continue
+        if found := find(table, first):
+            return found
+        require_sound(table)  # somebody may have rolled it back at once
+        raise ForgetfulCatalogError(f"{table.name}: its catalog lost a commit's summary", "use another catalog")
     raise AssertionError("the last attempt returns or raises")
 
 

@@ -18,6 +18,7 @@ from frazil.iceberg.delete_files import Vectors
 from frazil.iceberg.java import commits, opened
 from frazil.iceberg.live_files import LiveFile, Manifests
 from frazil.iceberg.snapshots import POSITION, TAG, Snapshot
+from frazil.iceberg.sql_text import quoted
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -53,7 +54,7 @@ class LakeTable:
     @property
     def spark_name(self) -> str:
         """The table's name in Spark."""
-        return f"{self.catalog.name}.{self.name}"
+        return quoted(f"{self.catalog.name}.{self.name}")
 
     @cached_property
     def bridge(self) -> Any:
@@ -74,9 +75,7 @@ class LakeTable:
             self.handle = opened(self.session(), self.catalog.name, self.name)
         text = self._opened() if old or not has_handle else self.bridge.refresh(self.handle, self.location)
         if text:
-            before = self.head
             self._read(text)
-            self.rewinds += before is not None and not self._follows(before)
 
     def swap(self, change: Change) -> None:
         """Commit a change that was made for exactly this state; afterwards the newest state is this table's."""
@@ -106,6 +105,7 @@ class LakeTable:
 
     def _read(self, text: str) -> None:
         """Read metadata. They may have thousands of snapshots, of which PyIceberg would make objects."""
+        before = self.head
         self.location, _, body = text.partition("\n")
         told = json.loads(body)
         self.metadata_bytes = len(body)
@@ -113,15 +113,10 @@ class LakeTable:
         self._refs = {name: ref["snapshot-id"] for name, ref in told.get("refs", {}).items()}
         if told.get("current-snapshot-id", -1) not in (None, -1):
             self._refs.setdefault("main", told["current-snapshot-id"])  # a catalog that knows no refs leaves them out
-        without: dict[str, Any] = {
-            "snapshots": [],
-            "snapshot-log": [],
-            "metadata-log": [],
-            "refs": {},
-            "current-snapshot-id": None,
-        }
-        self.metadata: TableMetadata = TableMetadataUtil.parse_obj(told | without)
+        without: dict[str, Any] = {"snapshots": [], "snapshot-log": [], "metadata-log": [], "refs": {}}
+        self.metadata: TableMetadata = TableMetadataUtil.parse_obj(told | without | {"current-snapshot-id": None})
         """Schemas, partition specs and properties; it has no snapshots."""
+        self.rewinds += before is not None and not self._follows(before)
         self.ever_had_rows = bool(told.get("last-sequence-number")) or bool(self._snapshots)
 
     def _follows(self, before: Snapshot) -> bool:
@@ -175,9 +170,10 @@ class LakeTable:
 
     @property
     def own(self) -> Snapshot | None:
-        """The last snapshot of Frazil: what the tag names; if somebody dropped the tag, the newest with a position."""
-        if TAG in self._refs:
-            return self.snapshot(self._refs[TAG])
+        """The last snapshot of Frazil: what the tag names; if somebody dropped or moved the tag, the newest with a position."""
+        tagged = self.snapshot(self._refs.get(TAG))
+        if tagged and POSITION in tagged.summary:
+            return tagged
         return next((s for s in self.ancestors() if POSITION in s.summary), None)
 
     @property

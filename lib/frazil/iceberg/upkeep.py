@@ -6,12 +6,14 @@ import json
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from frazil.iceberg.java import causes
 from frazil.iceberg.snapshots import POSITION, Snapshot
 from frazil.iceberg.soundness import require_sound
+from frazil.iceberg.sql_text import literal, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,6 +92,8 @@ def expire(table: LakeTable, keep_hours: float) -> int:
 
     Snapshots that others made since the last own one stay: they link it to the rows.
     """
+    if table.metadata.properties.get("gc.enabled") == "false":  # others need the files
+        return 0
     older = int((time.time() - keep_hours * 3600) * 1000)
     gone = json.loads(table.bridge.expire(table.handle, older, 1 + len(require_sound(table))))
     table.refresh()
@@ -106,16 +110,26 @@ def remove_orphans(table: LakeTable) -> list[str]:
     before = (datetime.now(UTC) - ORPHANS_AFTER).strftime("%Y-%m-%d %H:%M:%S")
     gone: list[str] = []
     for folder in ("data", "metadata"):
-        place = f"{table.metadata.location}/{folder}"
-        call = f"CALL {table.catalog.name}.system.remove_orphan_files(table => '{table.name}', older_than => timestamp '{before}', location => '{place}')"
-        gone += [row[0] for row in table.session().sql(call).collect()]
+        place = table.metadata.properties.get(f"write.{folder}.path", f"{table.metadata.location}/{folder}")
+        more = f", older_than => timestamp '{before}', location => {literal(place)}"
+        try:
+            gone += [row[0] for row in _call(table, "remove_orphan_files", more)]
+        except Exception as error:
+            if "FileNotFoundException" not in {name for name, _ in causes(error)}:  # there is no file yet
+                raise
     return gone
+
+
+def _call(table: LakeTable, procedure: str, more: str = "") -> list[Any]:
+    """Call one of Iceberg's procedures on a table."""
+    name = literal(quoted(table.name))
+    return table.session().sql(f"CALL {table.catalog.name}.system.{procedure}(table => {name}{more})").collect()
 
 
 def rewrite_manifests(table: LakeTable) -> bool:
     """Rewrite the manifests of a table that has many; return whether it had."""
     if table.manifests <= MANY_MANIFESTS:
         return False
-    table.session().sql(f"CALL {table.catalog.name}.system.rewrite_manifests(table => '{table.name}')")
+    _call(table, "rewrite_manifests")
     table.refresh()
     return True
