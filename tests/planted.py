@@ -56,22 +56,11 @@ def of_tables(kind: str, file: str, sound: str, broken: str, tests: str = "commi
     return Fault(f"tables: {kind}", files, ((f"iceberg/{file}", sound, broken),), "frazil")
 
 
-SAME_POSITION = (
-    "lake/commit.py",
-    "        raise _position_moved(name)\n\n\ndef _position_moved",
-    "        pass\n\n\ndef _position_moved",
-)
-MOVED = ("lake/commit.py", "if now.stored != base.stored:", "if False:")
-BEGIN = ("lake/jvm.py", "now.currentSnapshot().snapshotId() != base or now.properties().get(POSITION) != table.properties().get(POSITION)",
-         "now.currentSnapshot().snapshotId() != base")  # fmt: skip
 FAULTS = [
-    fault("the compare-and-set is skipped: a second writer commits from an old position", "test_faults.py", SAME_POSITION, MOVED, BEGIN),
     fault("a batch does not move the position", "test_history.py",
           ("dms/position.py", "batch=batch, last=last, last_etag=etag, recent=recent", "batch=batch, last=position.last, last_etag=position.last_etag, recent=position.recent")),
     fault("two files of a batch are swapped", "test_history.py",
           ("dms/pending_changes.py", "sorted(pending, key=lambda entry: entry[0])]", "sorted(pending, key=lambda entry: entry[0], reverse=True)]")),
-    fault("of several data files the deletes of one are lost", "test_history.py",
-          ("lake/row_delta.py", "        old = stored.positions\n", "        old = dict([*stored.positions.items()][: max(1, len(stored.positions) - 1)])\n")),
     fault("the last file is applied twice", "test_history.py",
           ("dms/pending_changes.py", "        if place > reached:\n", "        if place >= reached:\n")),
     fault("a late file is ignored", "test_attacks_history.py", ("dms/pending_changes.py", "            found.late.append(o)\n", "            pass\n")),
@@ -79,18 +68,6 @@ FAULTS = [
           ("core/latest_per_key.py", 'order = np.argsort(codes, kind="stable")', 'order = np.lexsort((steps["commit_ts"].to_numpy(), codes))')),
     fault("rows of the quarantine are not committed with their batch", "test_history.py",
           ("flows/quarantine.py", "        if found is not None:\n            quarantine_table.stage(", "        if found is None:\n            quarantine_table.stage(")),
-    fault("a rollback is not seen", "test_history.py", ("lake/rollback.py", "    since: list[jvm.JavaSnapshot] = []\n", "    since: list[jvm.JavaSnapshot] = []\n    return since\n")),
-    fault("a batch is written again after a rollback", "test_faults.py",
-          ("lake/commit.py", "now = read_table_state(spark, name)", "now = read_table_state(spark, name, checked=False)"),
-          ("lake/row_delta.py", "                read_table_state(self.spark, name)\n", "                pass\n")),
-    fault("the index is kept over a rollback or a foreign commit", "test_history.py",
-          ("lake/index_sync.py", "if self.snapshot == now.snapshotId():", "if self.snapshot is not None:")),
-    fault("row ids are given anew", "test_history.py", ("lake/row_ids.py", "mask=row_ids < 0)", "mask=(row_ids < 0) | (row_ids > 3))")),
-    fault("deletes that came during a compaction are lost", "test_faults.py", ("lake/carried_deletes.py", "        if later:  #", "        if not later:  #")),
-    fault("a batch of unknown outcome is written again", "test_faults.py",
-          ("lake/commit.py", "if snapshot.summary().get(BATCH) == batch:", "if False:"), SAME_POSITION, MOVED),
-    fault("a reload adds to the rows that are there", "test_history.py",
-          ("flows/full_load.py", 'replace=self.action != "load"', "replace=False"), ("flows/full_load.py", "if spec.key and (twice", "if False and (twice")),
     fault("a failed table stops the others", "test_known_kinds.py",
           ("flows/workbook.py", 'result = TableResult(spec.source, "failed", str(e), decision=e.decision)', "raise")),
     fault("the load does not wait for DMS", "test_guarantees.py", ("flows/full_load.py", "    if not gate:\n        return \"\"\n", "    return \"\"\n")),

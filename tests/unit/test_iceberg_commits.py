@@ -77,7 +77,8 @@ def test_after_a_lost_answer_the_batch_is_there_once(lake, committed, monkeypatc
     w.check()
 
 
-def test_a_commit_is_found_by_its_token_however_often_it_is_made(lake):
+def test_a_commit_is_found_by_its_token_however_often_it_is_made(lake, monkeypatch):
+    monkeypatch.setattr(swap, "ATTEMPTS", 1)
     w = Kept(lake, "token", "bigint")
     new, gone = w.changes(100, 50)
     planned, batch = w.table.position, w.latest(new, gone)
@@ -122,8 +123,9 @@ def test_files_that_were_written_long_ago_are_written_again(lake, monkeypatch):
     w.check()
 
 
-def test_a_rollback_stops_the_table_and_its_cure_loses_nothing(lake):
-    w = Kept(lake, "back", "bigint")
+@pytest.mark.parametrize("opened", [False, True], ids=["one table", "opened again"])
+def test_a_rollback_stops_the_table_and_its_cure_loses_nothing(lake, opened):
+    w = Kept(lake, f"back_{opened}".lower(), "bigint")
     states = []
     for _ in range(4):
         done = w.apply_random()
@@ -137,6 +139,8 @@ def test_a_rollback_stops_the_table_and_its_cure_loses_nothing(lake):
     w.table.refresh()
     assert (require_sound(w.table), w.table.position) == ([], position)
     w.rows, w.ids = rows, {}
+    if opened:
+        w.table = w.opened()
     for _ in range(3):  # in the same process, whose segments know rows that were dead and live again
         w.apply_random()
     w.check()
@@ -174,6 +178,15 @@ def test_others_commits_stay_and_an_expired_link_is_no_rollback(lake):
     w.check()
 
 
+def test_a_table_that_others_replaced_is_rolled_back_and_never_goes_on(lake):
+    w = Kept(lake, "replaced", "bigint")
+    w.apply_random()
+    for statement in ("create or replace table {t} (k0 bigint) using iceberg", "insert into {t} values (1)"):
+        w.sql(statement)
+        with pytest.raises(RolledBackError, match="restart the table"):
+            require_sound(w.opened())
+
+
 def test_a_table_with_rows_and_no_position_is_never_new(lake):
     w = Kept(lake, "rows", "bigint")
     assert require_sound(w.table) == []
@@ -183,11 +196,14 @@ def test_a_table_with_rows_and_no_position_is_never_new(lake):
         require_sound(w.table)
 
 
-def test_without_its_tag_the_newest_position_counts(lake):
-    w = Kept(lake, "untagged", "bigint")
+@pytest.mark.parametrize("change", ["drop tag frazil", "create or replace tag frazil"])
+def test_without_its_tag_the_newest_position_counts(lake, change):
+    w = Kept(lake, change.partition(" ")[0], "bigint")
     w.apply_random()
     position = w.table.position
-    w.sql("alter table {t} drop tag frazil")
+    w.sql("delete from {t} where n = 1")
+    w.rows = {k: v for k, v in w.rows.items() if v[2] != 1}
+    w.sql(f"alter table {{t}} {change}")
     w.table.refresh()
     assert w.table.position == position
     w.apply_random()
@@ -278,6 +294,27 @@ def test_a_compaction_that_is_overtaken_carries_over_what_was_deleted(lake, vers
         w.check()
         other.refresh()
     w.apply_random(300, 100)
+    w.check()
+
+
+def test_a_compaction_leaves_out_what_others_brought_back_and_other_partitions(lake):
+    w = Kept(lake, "brought", "bigint", partitioned="region")
+    for _ in range(3):
+        w.apply_random(300, 150)
+    w.sql("delete from {t} where n % 2 = 0")
+    w.table.refresh()
+    sequence, live = w.table.head.sequence, w.table.live_files
+    groups = compaction.here([(w.table.metadata, w.table.io, [live[p] for p in paths], [w.table.vectors.of(live[p]) for p in paths], 1 << 20) for paths in compaction.plan(w.table, 1 << 20)])  # fmt: skip
+    w.call("rollback_to_snapshot", f", snapshot_id => {w.table.own.id}")
+    w.table.refresh()
+    assert compaction.swap_wave(w.table, groups, sequence) == {"lost": len(groups)}
+
+    def altered(jobs):
+        w.sql("alter table {t} replace partition field region with bucket(4, k0)")
+        return compaction.here(jobs)
+
+    assert compaction.compact(w.table, 1 << 20, 1, altered, waits=False)["groups"] == 1
+    w.apply_random(300, 150)
     w.check()
 
 

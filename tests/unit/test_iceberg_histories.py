@@ -10,11 +10,11 @@ import pytest
 
 from frazil.core.changes import Changes
 from frazil.core.latest import latest
-from frazil.iceberg import compaction
+from frazil.iceberg import compaction, swap
 from frazil.iceberg.key_segments import Segments
-from frazil.iceberg.row_delta import write_rows
+from frazil.iceberg.row_delta import write_batch, write_rows
 from frazil.iceberg.stored_values import NoStoredRowError
-from unit.iceberg_world import Kept
+from unit.iceberg_world import Kept, replace_position
 
 pytestmark = pytest.mark.spark
 KEYS = [("bigint",), ("int", "int"), ("string",), ("string", "int"), ("decimal(12,2)",), ("date",), ("timestamp_ntz",), ("double",), ("bigint", "string", "date")]  # fmt: skip
@@ -38,6 +38,7 @@ def test_batches_end_as_their_replay(lake, kinds, version):
 @pytest.mark.parametrize("version", [3, 2])
 def test_batches_between_the_work_of_others_end_as_their_replay(lake, version):
     w, dice = Kept(lake, f"others_v{version}", "bigint", partitioned="region", version=version), random.Random(version)
+    w.sql("alter table {t} set tblproperties ('write.delete.granularity' = 'partition')")
 
     def deleted() -> None:
         w.sql("delete from {t} where n % 7 = 0")
@@ -74,6 +75,15 @@ def test_on_v2_many_files_that_lose_rows_get_one_delete_file_for_each_partition(
     w.check()
     assert compaction.compact(w.table, 1 << 20, 4, waits=False)["groups"] == 3
     assert compaction.plan(w.table, 1 << 20) == []  # the delete files of before are not theirs
+    w.apply_random(2000, 1500)
+    w.apply_random(2000, 1500)
+    new, gone = w.changes(2000, 300)
+    planned, batch = w.table.position, w.latest(new, gone)
+    first = swap.written(w.table, write_batch(w.table, w.segments, batch))
+    w.sql("alter table {t} set tblproperties ('format-version' = '3')")  # between write and commit
+    swap.commit(w.table, first, lambda: write_batch(w.table, w.segments, batch), planned, replace_position(planned))
+    w.replay(new, gone)
+    w.apply_random(2000, 300)
     w.check()
 
 

@@ -17,6 +17,7 @@ from frazil.dms.position import Position
 from frazil.iceberg import swap, upkeep
 from frazil.iceberg.columns import ColumnPlan, ColumnsRolledBackError, Known, OtherWriterError, evolved, known_columns
 from frazil.iceberg.create import ForeignTableError, SpecDiffersError, adopt, create_table
+from frazil.iceberg.data_files import by_partition
 from frazil.iceberg.delete_files import PartitionDroppedError
 from frazil.iceberg.doubled_keys import DoubledInLoadError, DoubledKeyError
 from frazil.iceberg.locate import require_unique_keys
@@ -66,6 +67,25 @@ def test_a_table_of_another_spec_is_created_anew_only_while_it_was_never_loaded(
     change = write_rows(again, "append", [rows])
     swap.commit(again, swap.written(again, change), lambda: change, again.position, Position(load="x"))
     assert created(lake, spec_of("anew"))[1] is False
+
+
+@pytest.mark.parametrize("name", ["my-table", "Größe", "a b", "quo'te"])
+def test_a_table_may_have_any_name(lake, name):
+    table, _ = created(lake, spec_of(name))
+    assert upkeep.remove_orphans(table) == [] and not upkeep.rewrite_manifests(table)
+    rows = pa.table({"id": [1], "v": ["a"], "at": pa.array([0], pa.timestamp("us"))})
+    change = write_rows(table, "append", [rows])
+    swap.commit(table, swap.written(table, change), lambda: change, table.position, Position(load="x"))
+    lake.session.sql(f"DELETE FROM {table.spark_name}")
+
+
+def test_rows_of_many_partitions_are_told_apart(lake):
+    fields = ", ".join(f"p{n} int" for n in range(5))
+    lake.session.sql(f"create table lake.db.parts ({fields}) using iceberg partitioned by (p0, p1, p2, p3, p4)")
+    table = LakeTable(lake.catalog, "db.parts", [], lambda: lake.session)
+    rows = pa.table({f"p{n}": pa.array([(i * (n + 3)) % 9973 for i in range(9973)], pa.int32()) for n in range(5)})
+    parts = [*by_partition(table.metadata, rows)]
+    assert len(parts) == 9973 and all([*rows.slice(n, 1).to_pylist()[0].values()] == [p[i] for i in range(5)] for p, (n,) in parts)  # fmt: skip
 
 
 def test_a_creation_that_was_killed_goes_on(lake, monkeypatch):
@@ -162,6 +182,19 @@ def test_a_batch_is_written_with_the_columns_that_it_brings(lake):
     w.check()
 
 
+@pytest.mark.parametrize("others", [["add column theirs int"], ["add column theirs int", "drop column theirs"]])
+def test_a_new_column_has_the_id_of_its_swap_whatever_others_add_meanwhile(lake, others):
+    w = Kept(lake, f"meanwhile_{len(others)}", "bigint")
+    columns = ColumnPlan(({"step": "add", "name": "x", "to": "int"},), (*known(w), Known(0, "x", "int", "INT4")))
+    planned, batch = w.table.position, w.latest({(1,): ("eu", None, 1, "v")}, [])
+    batch = replace(batch, rows=batch.rows.append_column("x", pa.array([7], pa.int32())))
+    first = swap.written(w.table, write_batch(w.table, w.segments, batch, columns))
+    for change in others:
+        w.sql(f"alter table {{t}} {change}")
+    swap.commit(w.table, first, lambda: write_batch(w.table, w.segments, batch, columns), planned, replace_position(planned))  # fmt: skip
+    assert w.sql("select x from {t}").collect() == [(7,)]
+
+
 @pytest.mark.parametrize(
     ("others", "named"),
     [
@@ -210,7 +243,9 @@ def test_values_in_columns_of_others_stay_with_their_rows(lake, version):  # B6
     w.table.refresh()
     new, gone = w.changes(90, 50)
     changes = w.changes_of({k: (*v, None) for k, v in new.items()}, gone)
-    w.commit(latest(replace(changes, rows=changes.rows.drop("note")), w.key))
+    backwards = list(range(len(changes.rows)))[::-1]  # deletes come first
+    rows, facts = changes.rows.drop("note").take(backwards), changes.facts.take(backwards)
+    w.commit(latest(replace(changes, rows=rows, facts=facts), w.key))
     w.rows = {k: v for k, v in noted.items() if k not in gone}
     w.rows |= {k: (*v, noted[k][4] if k in noted else None) for k, v in new.items()}
     w.check()

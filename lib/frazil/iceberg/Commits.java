@@ -53,6 +53,7 @@ public class Commits {
         requireAt(base, metadata);
         JsonNode change = JSON.readTree(json);
         BaseTransaction transaction = (BaseTransaction) Transactions.newTransaction(table.name(), operations);
+        requireAt(base, operations.current()); // a transaction begins with a look at the catalog
         Map properties = (Map) JSON.convertValue(change.get("properties"), Map.class);
         if (!properties.isEmpty()) {
             UpdateProperties entries = transaction.updateProperties();
