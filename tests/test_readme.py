@@ -1,7 +1,7 @@
 """What the pages say about files, commands, parameters and names of the library is so; the user's pages are short and plain.
 
 python tests/test_readme.py --demo    writes the demo's table in README.md again, from the last finished run in runs/demo
-python tests/test_readme.py --bench   also the pictures of the last benches (make bench BENCH="maintenance rowdelta")
+python tests/test_readme.py --bench   also the pictures of the last benches (make bench)
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Figures of where keys lie: how soon a run has segments of a large table in memory, and their bytes a row.
-
-Beside them the key index of the old library, built from the table.
-"""
+"""Figures of where keys lie: how soon a run has segments of a large table in memory, and their bytes a row, beside the old index."""
 
 from __future__ import annotations
 
