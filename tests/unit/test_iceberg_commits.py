@@ -18,8 +18,7 @@ from frazil.iceberg import compaction, java, row_delta, swap, upkeep
 from frazil.iceberg.read_rows import live_rows
 from frazil.iceberg.snapshots import TOKEN
 from frazil.iceberg.soundness import ClockError, HistoryGoneError, NoPositionError, RolledBackError, require_sound
-from frazil.iceberg.swap import Change, PositionMovedError
-from frazil.iceberg.table import LakeTable
+from frazil.iceberg.swap import PositionMovedError
 from unit.iceberg_world import Kept, replace_position
 
 pytestmark = pytest.mark.spark
@@ -50,31 +49,6 @@ def test_of_two_writers_at_one_position_one_commits(lake):
         swap.commit(other, first, lambda: row_delta.write_batch(other, None, batch), planned, replace_position(planned))
     w.check()
     assert other.position == w.table.position
-
-
-@pytest.mark.parametrize("committed", [True, False])
-def test_after_a_lost_answer_the_batch_is_there_once(lake, committed, monkeypatch):
-    w = Kept(lake, f"lost_{committed}".lower(), "bigint")
-    w.apply_random()
-    real, failures = LakeTable.swap, [1]
-    monkeypatch.setattr(swap, "NO_ANSWER", swap.NO_ANSWER | {"lost"})
-    monkeypatch.setattr(
-        swap, "causes", lambda error: [("lost", "")] if isinstance(error, OSError) else java.causes(error)
-    )
-
-    def lossy(table, change):
-        if not failures:
-            return real(table, change)
-        failures.pop()
-        if committed:
-            real(table, change)
-        raise OSError("lost")
-
-    monkeypatch.setattr(LakeTable, "swap", lossy)
-    before = len([*w.table.ancestors()])
-    w.apply_random()
-    assert len([*w.table.ancestors()]) == before + 1
-    w.check()
 
 
 def test_a_commit_is_found_by_its_token_however_often_it_is_made(lake, monkeypatch):
@@ -241,20 +215,6 @@ def test_a_table_from_the_future_stops(lake, monkeypatch):
     monkeypatch.setattr("frazil.iceberg.soundness.time.time", lambda: w.table.head.committed_ms / 1000 - 120)
     with pytest.raises(ClockError):
         require_sound(w.table)
-
-
-def test_columns_change_in_the_swap_of_the_rows(lake):
-    w = Kept(lake, "columns", "bigint")
-    w.apply_random()
-    planned, before = w.table.position, w.table.head_id
-    steps = [{"step": "add", "name": "x", "to": "int", "comment": "new"}, {"step": "rename", "name": "v", "to": "w"}, {"step": "widen", "name": "n", "to": "long"}]  # fmt: skip
-    change = Change("row delta", columns=steps)
-    swap.commit(w.table, swap.written(w.table, change), lambda: change, planned, replace_position(planned))
-    assert w.table.head.parent == before
-    assert [(f.name, str(f.field_type)) for f in w.table.metadata.schema().fields][-3:] == [("n", "long"), ("w", "string"), ("x", "int")]  # fmt: skip
-    assert w.lake.catalog.load_table(w.name).current_snapshot().schema_id == w.table.metadata.current_schema_id
-    w.rows = {k: (*v, None) for k, v in w.rows.items()}
-    w.check()
 
 
 def test_a_look_needs_no_jvm(lake, tmp_path):
