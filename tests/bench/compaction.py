@@ -141,6 +141,6 @@ def _ingesting(world: World, rows: int, files: int, warm: int, target: int) -> l
 def run(quick: bool = False) -> list[dict]:
     """Measure three times after a round to warm up; quick: once, on 400,000 rows."""
     rows, target, times = (400_000, 1, 1) if quick else (8_000_000, 24, 3)
-    busy = (400_000, 16, 8, 1) if quick else (8_000_000, 160, 40, 4)
+    busy = (2_000_000, 16, 8, 4) if quick else (20_000_000, 64, 40, 12)
     with lake(f"local[{CORES}]") as world:
         return [*_quiet(world, rows, target, times), *_ingesting(world, *busy)]

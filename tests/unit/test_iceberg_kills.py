@@ -83,16 +83,23 @@ def test_scans_and_rewrites_run_in_tasks_that_own_whole_files(lake, version):
     w = Kept(lake, f"tasks_v{version}", "string", partitioned="region", version=version)
     w.segments = None
 
-    def in_tasks(work):
-        return lambda jobs: lake.session.sparkContext.parallelize(jobs, len(jobs)).map(work).collect() if jobs else []
+    spark = lake.session.sparkContext
+
+    def scanned(scan, paths):
+        return spark.parallelize(paths, 2).mapPartitions(lambda some: locate.scan_files(scan, [*some])).collect()
+
+    def rewritten(jobs):
+        return spark.parallelize(jobs, len(jobs)).map(lambda job: compaction.rewrite_group(*job)).collect()
 
     for _ in range(3):
         w.apply_random(300, 100)
+    budget = 30 * sum(f.rows for f in w.table.live_files.values())
+    assert [locate.wants_segments(w.table, lasts, bytes_) for lasts in (True, False) for bytes_ in (budget, budget - 1)] == [True, *[False] * 3]  # fmt: skip
     batch = w.latest(*w.changes(300, 100))
     alone = locate.locate(w.table, None, batch.keys)
-    found = locate.locate(w.table, None, batch.keys, in_tasks(locate.scan))
+    found = locate.locate(w.table, None, batch.keys, scanned)
     assert [(f.file, [*f.n], [*f.position], [*f.row_id]) for f in found] == [(f.file, [*f.n], [*f.position], [*f.row_id]) for f in alone]  # fmt: skip
-    done = compaction.compact(w.table, 1 << 20, 4, in_tasks(lambda job: compaction.rewrite_group(*job)), waits=False)
+    done = compaction.compact(w.table, 1 << 20, 4, rewritten, waits=False)
     assert done["files"] > done["groups"] >= 3
     w.check()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import msgspec
 import obstore
 import pyarrow as pa
@@ -32,7 +34,9 @@ def test_side_files_are_written_once_and_a_lost_one_is_named():
     first, second = store(state, "db.t", rows), store(state, "db.t", rows)
     assert first.path != second.path and stored(state, first) == rows
     assert msgspec.json.decode(msgspec.json.encode(first), type=SideFile) == first
-    assert unnamed(state, "db.t", {first.path}) == [second.path] and unnamed(state, "db", set()) == []
+    soon, past = datetime.now(UTC) + timedelta(hours=1), datetime.now(UTC) - timedelta(hours=1)
+    assert unnamed(state, "db.t", {first.path}, soon) == [second.path] and unnamed(state, "db", set(), soon) == []
+    assert unnamed(state, "db.t", set(), past) == []
     obstore.put(state, first.path, b"other")
     obstore.delete(state, second.path)
     for file, said in ((first, "other bytes"), (second, "not there")):

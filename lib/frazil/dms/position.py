@@ -57,5 +57,5 @@ def read_position(text: str, table: str) -> Position:
             raise PositionError(problem, "use the newer version of Frazil that wrote it")
         return msgspec.json.decode(text, type=Position)
     except msgspec.DecodeError as error:
-        cure = "restart the table, or set the tag to an older snapshot that has a position"
+        cure = "restart the table"
         raise PositionError(f"{table}: its position is damaged ({error})", cure) from None

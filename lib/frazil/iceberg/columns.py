@@ -11,6 +11,7 @@ import msgspec
 from pyiceberg.schema import Schema
 
 from frazil.errors import FrazilError
+from frazil.iceberg.sql_text import quoted
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
@@ -114,9 +115,11 @@ def known_columns(metadata: TableMetadata) -> Columns | None:
 
 def evolved(table: LakeTable, plan: ColumnPlan | None) -> Evolved:
     """Return the table's columns after a plan, which is not committed: new ones have the ids that the next swap gives them."""
-    metadata = table.metadata
     if plan is None:
-        return Evolved([], metadata)
+        return Evolved([], table.metadata)
+    if plan.steps and table.handle:
+        table.refresh()  # the handle may be newer than the last look
+    metadata = table.metadata
     if steps := plan.steps:
         schema = Schema.model_validate_json(table.bridge.schema(table.handle, table.location, json.dumps(steps)))
         schemas = [s for s in metadata.schemas if s.schema_id != schema.schema_id]
@@ -132,10 +135,10 @@ def require_own_columns(table: LakeTable) -> None:
     known, schema = known_columns(table.metadata), table.metadata.schema()
     if known is None:
         return
-    odd = [*_odd(known, schema)]
+    odd = [*_odd(known, schema, table.spark_name)]
     if odd:
         problem = f"{table.name}: another writer {', '.join(what for what, _ in odd)}"
-        raise OtherWriterError(problem, odd[0][1].format(table=table.spark_name), [f"or: {way}" for _, way in odd[1:]])
+        raise OtherWriterError(problem, "; ".join(dict.fromkeys(way for _, way in odd)))
     then = table.position.schema
     if then is not None and then != known.schema:
         names = ", ".join(_differences(table.metadata, then, known.schema)) or "their order or comments"
@@ -145,7 +148,7 @@ def require_own_columns(table: LakeTable) -> None:
         )
 
 
-def _odd(known: Columns, schema: Schema) -> Iterator[tuple[str, str]]:
+def _odd(known: Columns, schema: Schema, table: str) -> Iterator[tuple[str, str]]:
     """Yield what others did to columns, and the way on."""
     reload = "restart the table: all rows are loaded under the names that its columns have now"
     names = {field.field_id: field.name for field in schema.fields}
@@ -157,12 +160,12 @@ def _odd(known: Columns, schema: Schema) -> Iterator[tuple[str, str]]:
         elif now != column.name:
             yield (
                 f"renamed the column '{column.name}' to '{now}'",
-                f"ALTER TABLE {{table}} RENAME COLUMN {now} TO {column.name}",
+                f"ALTER TABLE {table} RENAME COLUMN {quoted(now)} TO {quoted(column.name)}",
             )
     for field in schema.fields:
         odd = field.required or field.initial_default is not None or field.write_default is not None
         if not field.field_type.is_primitive or (odd and field.field_id not in ours):
-            way = f"move it to a table of its own, then ALTER TABLE {{table}} DROP COLUMN {field.name}"
+            way = f"move it to a table of its own, then ALTER TABLE {table} DROP COLUMN {quoted(field.name)}"
             yield f"added the column '{field.name}', which is nested, required or has a default", way
 
 

@@ -97,9 +97,9 @@ def here(jobs: list[Job]) -> list[Group]:
 
 
 def fold(table: LakeTable) -> dict[str, int]:
-    """Make few files of the many small ones that ingestion wrote, in its own process."""
-    small = sum(_is_small(f, SMALL_BYTES) for f in table.live_files.values())
-    return compact(table, SMALL_BYTES, MANY, worn=1.0, waits=False) if small >= MANY else {}
+    """Make few files of the many small ones that ingestion wrote to a partition, in its own process."""
+    small = Counter(str(f.partition) for f in table.live_files.values() if _is_small(f, SMALL_BYTES))
+    return compact(table, SMALL_BYTES, MANY, worn=1.0, waits=False) if max(small.values(), default=0) >= MANY else {}
 
 
 def compact(

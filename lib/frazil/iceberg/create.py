@@ -12,7 +12,7 @@ from frazil.errors import FrazilError
 from frazil.iceberg.catalog_probe import require_kept
 from frazil.iceberg.columns import COLUMNS, Columns, columns_of, iceberg_type
 from frazil.iceberg.doubled_keys import doubled, doubled_error, names_of
-from frazil.iceberg.refusals import require_writable
+from frazil.iceberg.refusals import DELTAS, require_writable
 from frazil.iceberg.snapshots import TAG
 from frazil.iceberg.sql_text import identifier, literal, quoted
 from frazil.iceberg.swap import Change, commit, written
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from frazil.settings.spec import TableSpec
 
 MADE = "frazil.made"
-"""A property of tables and namespaces that Frazil created: of a table, a digest of all that its spec said then."""
-DELTAS = {f"write.{change}.mode": "merge-on-read" for change in ("merge", "update", "delete")}
-"""Other writers of a table leave the files alone that Frazil deletes rows from."""
+"""A property of tables that Frazil created: a digest of all that the spec said then."""
 PROPERTIES = {
     **DELTAS, "write.merge.isolation-level": "serializable", "write.distribution-mode": "none",
     "write.parquet.compression-codec": "zstd", "write.target-file-size-bytes": str(256 << 20),
@@ -54,8 +52,8 @@ def create_table(
     and ForgetfulCatalogError for a catalog that does not keep positions.
     """
     name = f"{catalog.name}.{spec.target}"
-    create, *more = _statements(name, spec, version)
-    digest = hashlib.sha256("; ".join([create, *more]).encode()).hexdigest()[:16]
+    digest = hashlib.sha256("; ".join(_statements(name, spec, version, {})).encode()).hexdigest()[:16]
+    create, *more = _statements(name, spec, version, {MADE: digest})
     if catalog.table_exists(spec.target):
         table = LakeTable(catalog, spec.target, spec.key, session)
         if table.own is not None and not _is_outdated(table, digest):
@@ -66,7 +64,7 @@ def create_table(
         if _is_outdated(table, digest):
             session().sql(f"DROP TABLE {quoted(name)} PURGE")
     if not catalog.table_exists(spec.target):
-        session().sql(create.replace("TBLPROPERTIES (", f"TBLPROPERTIES ('{MADE}' = '{digest}', "))
+        session().sql(create)
     for statement in more:
         session().sql(statement)
     table = LakeTable(catalog, spec.target, spec.key, session)
@@ -113,11 +111,11 @@ def _require_ours(table: LakeTable, spec: TableSpec) -> None:
 def _is_outdated(table: LakeTable, digest: str) -> bool:
     """Return whether a table was created from another version of its spec, and never got a row."""
     made, position = table.metadata.properties.get(MADE), table.position
-    never = not position.load and not position.batch and not position.last and not table.live_files
+    never = position == Position(schema=position.schema) and not table.live_files
     return made is not None and made != digest and never
 
 
-def _statements(name: str, spec: TableSpec, version: int) -> list[str]:
+def _statements(name: str, spec: TableSpec, version: int, properties: dict[str, str]) -> list[str]:
     """Return the statements that create a table. All but the first may run again, as after a kill.
 
     Only key columns are NOT NULL: DMS delivers nulls in others, as for LOBs that follow later.
@@ -126,7 +124,7 @@ def _statements(name: str, spec: TableSpec, version: int) -> list[str]:
     columns = ", ".join(_column(column, column.name in spec.key) for column in spec.lake_columns)
     parts = f" PARTITIONED BY ({', '.join(map(_transform, spec.partition))})" if spec.partition else ""
     comment = f" COMMENT {literal(spec.comment)}" if spec.comment else ""
-    entries = {"format-version": str(version), **PROPERTIES, "frazil.source": spec.source}
+    entries = {"format-version": str(version), **PROPERTIES, "frazil.source": spec.source, **properties}
     listed = ", ".join(f"{literal(n)} = {literal(v)}" for n, v in entries.items())
     found = [f"CREATE TABLE {table} ({columns}) USING iceberg{parts}{comment} TBLPROPERTIES ({listed})"]
     if spec.sort:

@@ -107,7 +107,10 @@ class DataFileWriter:
         self._done: list[LiveFile] = []
 
     def write(self, rows: pa.Table) -> None:
-        """Add rows; their columns are those of `arrow_schema`, by name."""
+        """Add rows; their columns are those of `arrow_schema`, by name. A column of others that they lack is null."""
+        for field in self.arrow_schema:
+            if field.name not in rows.column_names:
+                rows = rows.append_column(field, pa.nulls(len(rows), field.type))
         self._waiting.append(rows.select(self.arrow_schema.names))
         self.waiting_bytes += self._waiting[-1].nbytes
         if self.waiting_bytes >= GROUP_BYTES:

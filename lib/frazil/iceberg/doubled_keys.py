@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -33,19 +33,11 @@ class DoubledKeyError(FrazilError, code="key-twice"):
 class DoubledInLoadError(FrazilError, code="load-duplicate-key"):
     """Two rows of a load have one key. Correct the key in the spec, or load the table again at the source."""
 
-    def __init__(self, name: str, keys: list[str]):
-        super().__init__(
-            f"{name}: rows of the load have the same key ({', '.join(keys)})",
-            "correct key in the spec; or let DMS load the table again if a load was written twice",
-        )
-        self.keys = keys
-        """The doubled keys, as `id=3`."""
-
 
 def doubled_error(table: LakeTable, names: list[str], count: int) -> DoubledKeyError:
-    """Return the error of keys that have two live rows."""
-    named = ", ".join(names) + (", …" if count > len(names) else "")
-    problem = f"{table.name}: another writer gave {count} keys a second row ({named})"
+    """Return the error of keys that have two live rows, of which some are named."""
+    named = ", ".join(names) + (", …" if count >= NAMED else "")
+    problem = f"{table.name}: another writer gave keys a second row ({named})"
     return DoubledKeyError(problem, "delete one row of each by SQL, or restart the table")
 
 
@@ -58,7 +50,7 @@ def names_of(table: LakeTable, places: Iterable[tuple[str, int]]) -> list[str]:
 
 def doubled(table: LakeTable, files: list[LiveFile]) -> list[tuple[str, int]]:
     """Return the places of some rows whose key another live row of these data files has too, at most `NAMED`."""
-    parts = -(-sum(f.rows for f in files) // AT_ONCE)
+    parts = -(-sum(f.rows for f in files) // AT_ONCE) if table.key_ids else 0  # without a key nothing is doubled
     found: list[tuple[str, int]] = []
     for part in range(parts):
         keys = each(partial(_keys, table, (part, parts)), files, files[0].path)
@@ -91,6 +83,5 @@ def _keys(table: LakeTable, part: tuple[int, int], file: LiveFile) -> tuple[list
 
 
 def added_by_others(table: LakeTable) -> list[LiveFile]:
-    """Return the live data files whose rows came after the last own commit."""
-    own: Any = table.own
-    return [f for f in table.live_files.values() if own is None or f.sequence > own.sequence]
+    """Return the live data files whose rows came after the last batch."""
+    return [f for f in table.live_files.values() if f.sequence > table.checked]

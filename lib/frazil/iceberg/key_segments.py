@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from frazil.errors import FrazilError
+from frazil.iceberg.data_files import LINEAGE, ROW_ID
 from frazil.iceberg.file_threads import each
 from frazil.iceberg.key_hashes import NullKeyError, key_numbers, mixed
 
@@ -29,8 +30,7 @@ ROWS = 1 << 24
 """Rows of a large segment. Segments of fewer rows are merged, as each is searched in a lookup."""
 GROWTH = 4
 """A segment is merged with those after it once they have a quarter of its rows."""
-ROW_ID = 2147483540
-"""The field id that Iceberg reserves for stored row ids."""
+ROW_ID_FIELD = LINEAGE[ROW_ID]
 
 
 @dataclass(frozen=True)
@@ -155,14 +155,14 @@ def read_keys(io: FileIO, path: str, key_ids: list[int]) -> Rows:
         if not {*key_ids} <= {*names}:
             cure = "give its rows a value by UPDATE, or restart the table"
             raise NullKeyError(f"the data file {path} is older than a column of the key", cure)
-        columns = file.read([names[i] for i in (*key_ids, ROW_ID) if i in names], use_threads=False)
+        columns = file.read([names[i] for i in (*key_ids, ROW_ID_FIELD) if i in names], use_threads=False)
     keys, position = columns.select([names[i] for i in key_ids]), None
     if any(column.null_count for column in keys.columns):  # rows of others: null is equal to no key
         position = np.flatnonzero(
             np.logical_and.reduce([column.is_valid().to_numpy() for column in keys.columns])
         ).astype(np.int32)
         columns, keys = columns.take(position), keys.take(position)
-    row_id = columns[names[ROW_ID]].fill_null(-1).to_numpy() if ROW_ID in names else None
+    row_id = columns[names[ROW_ID_FIELD]].fill_null(-1).to_numpy() if ROW_ID_FIELD in names else None
     return Rows(path, key_numbers(keys.columns), position, row_id)
 
 

@@ -97,10 +97,9 @@ class Manifests:
         self._read: dict[tuple, list[LiveFile | Delete]] = {}
         """By path and first row id, which the list says: it appears when a table gets format v3."""
 
-    @property
-    def count(self) -> int:
-        """The number of manifests of the last snapshot."""
-        return len(self._read)
+    def count(self, manifest_list: str) -> int:
+        """Return the number of manifests of a snapshot."""
+        return len([*self._records(manifest_list, MANIFEST)])
 
     def live_files(self, manifest_list: str | None) -> dict[str, LiveFile]:
         """Return the live data files of a snapshot by path."""

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 
 BYTES_A_ROW = 30
 """Of segments in memory, for keys that are texts or have several columns; others need less."""
-ScanJob = tuple["FileIO", str, list[int], list[np.ndarray]]
-"""What a scan of one data file needs, here or in a task: its path, the field ids of the key, and the numbers of the wanted keys."""
+Scan = tuple["FileIO", list[int], list[np.ndarray]]
+"""What scans look for, here or in a task: the field ids of the key, and the numbers of the wanted keys."""
 Places = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Numbers of wanted keys, positions of rows that have them, and the row ids that these store (-1: none)."""
-Run = Callable[[list[ScanJob]], list[Places]]
+Run = Callable[[Scan, list[str]], list[Places]]
+"""Scans data files, by their paths: `scan_files`, here or in tasks that each have some of them."""
 
 
 @dataclass(frozen=True)
@@ -64,18 +65,18 @@ def locate(table: LakeTable, segments: Segments | None, keys: pa.Table, run: Run
 
 
 def require_unique_keys(table: LakeTable, segments: Segments | None, run: Run | None = None) -> None:
-    """Raise DoubledKeyError if a key that others added since the last own commit has another live row. It costs what they added."""
+    """Raise DoubledKeyError if a key that others added since the last batch has another live row."""
     added = added_by_others(table)
     if places := doubled(table, added):
         raise doubled_error(table, names_of(table, places), len(places))
-    for file in added:
-        rows = read_keys(table.io, file.path, table.key_ids)
-        if not len(rows.keys[0]):
-            continue
-        order = np.argsort(mixed(rows.keys[0]))
-        wanted = [k[order] for k in rows.keys]
-        same = np.logical_and.reduce([k[1:] == k[:-1] for k in wanted])  # one of two is deleted
-        _found(table, segments, [k[np.append(True, ~same)] for k in wanted], None, run)
+    keys = [read_keys(table.io, file.path, table.key_ids).keys for file in added]
+    if not sum(len(k[0]) for k in keys):
+        return
+    halves = [np.concatenate(half) for half in zip(*keys, strict=True)]
+    order = np.argsort(mixed(halves[0]))
+    wanted = [half[order] for half in halves]
+    same = np.logical_and.reduce([k[1:] == k[:-1] for k in wanted])  # one of two is deleted
+    _found(table, segments, [k[np.append(True, ~same)] for k in wanted], None, run)
 
 
 def _found(
@@ -90,18 +91,15 @@ def _found(
         segments.have(table)
         found = [*_by_segments(segments, table.live_files, table.vectors, wanted)]
     else:
-        found = [*_by_scan(table, values, wanted, run or here)]
+        found = [*_by_scan(table, values, wanted, run or scan_files)]
     found = [f for f in found if len(f.n)]
     times = np.bincount(np.concatenate([f.n for f in found])) if found else np.zeros(1, int)
     if times.max() > 1:
         twice = np.flatnonzero(times > 1)
-        places = [_place_of(found, n) for n in twice[:NAMED].tolist()]
+        at = [(f.file.path, f.position[f.n == n]) for n in twice[:NAMED].tolist() for f in found]
+        places = [(path, int(position[0])) for path, position in at if len(position)]
         raise doubled_error(table, names_of(table, places), len(twice))
     return found
-
-
-def _place_of(found: list[Found], n: int) -> tuple[str, int]:
-    return next((f.file.path, int(f.position[np.flatnonzero(f.n == n)[0]])) for f in found if (f.n == n).any())
 
 
 def _by_segments(
@@ -122,7 +120,7 @@ def _by_scan(
     if values is not None:
         kinds = [table.metadata.schema().find_type(number) for number in table.key_ids]
         files = may_hold(files, kinds, values)
-    places = run([(table.io, file.path, table.key_ids, wanted) for file in files])
+    places = run((table.io, table.key_ids, wanted), [file.path for file in files])
     for file, found in zip(files, places, strict=True):
         yield _alive(table.vectors, Found(file, *found))
 
@@ -142,19 +140,18 @@ def _alive(vectors: Vectors, found: Found) -> Found:
 # --- scans
 
 
-def here(jobs: list[ScanJob]) -> list[Places]:
-    """Scan files in this process, some at once."""
-    if not jobs:
+def scan_files(scan: Scan, paths: list[str]) -> list[Places]:
+    """Find keys in the key columns of some data files."""
+    if not paths:
         return []
-    wanted = Wanted(jobs[0][3])
-    return each(lambda job: scan(job, wanted), jobs, jobs[0][1])
+    wanted = Wanted(scan[2])
+    return each(lambda path: _scan(scan, path, wanted), paths, paths[0])
 
 
-def scan(job: ScanJob, wanted: Wanted | None = None) -> Places:
-    """Find keys in the key columns of one data file."""
-    io, path, key_ids, keys = job
+def _scan(scan: Scan, path: str, wanted: Wanted) -> Places:
+    io, key_ids, _ = scan
     rows = read_keys(io, path, key_ids)
-    n, row = (wanted or Wanted(keys)).among(rows.keys)
+    n, row = wanted.among(rows.keys)
     row_id = np.full(len(n), -1) if rows.row_id is None else rows.row_id[row]
     return n, row if rows.position is None else rows.position[row], row_id
 

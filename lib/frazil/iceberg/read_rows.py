@@ -44,14 +44,13 @@ def rows_at(io: FileIO, path: str, positions: np.ndarray, schema: pa.Schema) -> 
     """Return the rows of a data file at some positions, in their order, in the types of a schema."""
     with io.new_input(path).open() as source:
         parquet = pq.ParquetFile(source)
-        counts = [parquet.metadata.row_group(n).num_rows for n in range(parquet.num_row_groups)]
+        counts = np.array([parquet.metadata.row_group(n).num_rows for n in range(parquet.num_row_groups)])
         starts = np.cumsum([0, *counts])
-        groups = np.unique(np.searchsorted(starts, positions, "right") - 1)
+        of = np.searchsorted(starts, positions, "right") - 1
+        groups, nth = np.unique(of, return_inverse=True)
         names = _names(parquet, schema)
         read = parquet.read_row_groups(groups.tolist(), [n for n in names if n], use_threads=False)
-        before = dict(zip(groups.tolist(), np.cumsum([0, *(counts[g] for g in groups)])[:-1].tolist(), strict=True))
-    of_group = np.searchsorted(starts, positions, "right") - 1
-    places = pa.array(positions - starts[of_group] + np.array([before[g] for g in of_group.tolist()], np.int64))
+    places = pa.array(positions - starts[of] + np.cumsum([0, *counts[groups]])[nth])
     columns = [
         read[name].take(places).cast(field.type) if name else pa.nulls(len(places), field.type)
         for name, field in zip(names, schema, strict=True)

@@ -11,7 +11,8 @@ from frazil.iceberg.delete_files import PartitionDroppedError
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
-MODES = ("write.delete.mode", "write.update.mode", "write.merge.mode")
+DELTAS = {f"write.{change}.mode": "merge-on-read" for change in ("merge", "update", "delete")}
+"""So other writers leave the files alone that Frazil deletes rows from."""
 OF_FILES = (
     "s3.", "client.", "kms.", "encryption.", "gcs.encryption-key", "gcs.decryption-key", "glue.lakeformation-enabled", "io-impl",
 )  # fmt: skip
@@ -60,7 +61,7 @@ def _refusals(name: str, metadata: TableMetadata, key: Sequence[str]) -> Iterato
 
 def _odd_properties(name: str, metadata: TableMetadata) -> Iterator[tuple[str, str]]:
     told = metadata.properties
-    for mode in MODES:
+    for mode in DELTAS:
         if told.get(mode) == "copy-on-write":
             yield f"{mode} is copy-on-write, and Frazil writes row deltas", _set(name, mode, "merge-on-read")
     if (form := told.get("write.format.default", "parquet")) != "parquet":

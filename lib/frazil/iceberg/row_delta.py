@@ -18,7 +18,7 @@ from frazil.iceberg.doubled_keys import DoubledInLoadError, doubled, names_of
 from frazil.iceberg.key_hashes import key_numbers
 from frazil.iceberg.key_segments import Rows, Segments
 from frazil.iceberg.live_files import LiveFile
-from frazil.iceberg.locate import Found, locate, require_unique_keys
+from frazil.iceberg.locate import Found, Run, locate, require_unique_keys, scan_files
 from frazil.iceberg.stored_values import with_columns_of_others, with_stored_values
 from frazil.iceberg.swap import Change
 from frazil.iceberg.table import LakeTable
@@ -30,18 +30,20 @@ WAITING_BYTES = 512 << 20
 """Rows of a load that wait in memory for their row groups, over all partitions."""
 
 
-def write_batch(table: LakeTable, segments: Segments | None, latest: Latest, plan: ColumnPlan | None = None) -> Change:
+def write_batch(
+    table: LakeTable, segments: Segments | None, latest: Latest, plan: ColumnPlan | None = None, run: Run = scan_files
+) -> Change:
     """Write the files of a batch for the table's present state. Nobody sees them before their swap.
 
-    By the `plan` its columns change with the batch. Raises NoStoredRowError if rows lack values that the table
+    By the `plan` its columns change with the batch. Without segments, `run` scans files. Raises NoStoredRowError if rows lack values that the table
     has not, and DoubledKeyError if others doubled a key.
     """
     columns = evolved(table, plan)
     rows = latest.rows
     if latest.partial:
         rows = with_stored_values(table, segments, latest.partial, columns.metadata)
-    require_unique_keys(table, segments)
-    found = locate(table, segments, latest.keys)
+    require_unique_keys(table, segments, run)
+    found = locate(table, segments, latest.keys, run)
     rows = with_columns_of_others(table, columns.metadata, replace(latest, rows=rows), found)
     with ThreadPoolExecutor(1) as pool:  # two files, which an object store takes at once
         vectors = pool.submit(table.vectors.write, table.metadata, [(f.file, BitMap64(f.position)) for f in found])
@@ -52,11 +54,12 @@ def write_batch(table: LakeTable, segments: Segments | None, latest: Latest, pla
 
 
 def _rows_afterwards(table: LakeTable, latest: Latest, found: list[Found]) -> int | None:
-    """Return how many rows are live after a batch; None if deletes of format v2 may name a row twice."""
-    if table.metadata.format_version < 3 or any(not d.of for f in found for d in f.file.deletes):
+    """Return how many rows are live after a batch; None if deletes may name a row twice, or others did not count."""
+    total = table.head.summary if table.head else {"total-records": "0"}
+    doubled_deletes = table.metadata.format_version < 3 or any(not d.of for f in found for d in f.file.deletes)
+    if doubled_deletes or "total-records" not in total:
         return None
-    total = table.head.summary if table.head else {}
-    before = int(total.get("total-records", 0)) - int(total.get("total-position-deletes", 0))
+    before = int(total["total-records"]) - int(total.get("total-position-deletes", 0))
     return before - sum(len(f.n) for f in found) + len(latest.rows)
 
 
@@ -76,14 +79,12 @@ def write_rows(table: LakeTable, kind: str, rows: Iterable[pa.Table], plan: Colu
         while sum(writer.waiting_bytes for writer in writers.values()) > WAITING_BYTES:
             max(writers.values(), key=lambda writer: writer.waiting_bytes).flush()
     files = [file for writer in writers.values() for file in writer.close()]
-    _require_unique(table, files + ([*table.live_files.values()] if kind == "append" else []))
+    if places := doubled(table, files + ([*table.live_files.values()] if kind == "append" else [])):
+        problem = f"{table.name}: rows of the load have the same key ({', '.join(names_of(table, places))})"
+        raise DoubledInLoadError(
+            problem, "correct key in the spec; or load the table again if a load was written twice"
+        )
     return Change(kind, add=files, columns=columns.steps, properties=columns.properties, anew=kind == "replace")
-
-
-def _require_unique(table: LakeTable, files: list[LiveFile]) -> None:
-    """Raise DoubledInLoadError if rows of data files have the same key; tables without one have no such rows."""
-    if table.key_ids and (places := doubled(table, files)):
-        raise DoubledInLoadError(table.name, names_of(table, places))
 
 
 def _write_rows(

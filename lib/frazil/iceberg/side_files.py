@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from datetime import datetime
 from io import BytesIO
 from uuid import uuid4
 
@@ -44,7 +45,7 @@ def stored(state: ObjectStore, file: SideFile | None) -> pa.Table | None:
     return pq.read_table(BytesIO(raw))
 
 
-def unnamed(state: ObjectStore, table: str, named: set[str]) -> list[str]:
-    """Return the paths of a table's side files that no kept position names."""
-    found = (entry["path"] for batch in obstore.list(state, f"quarantine/{table}/") for entry in batch)
-    return [path for path in found if path not in named]
+def unnamed(state: ObjectStore, table: str, named: set[str], before: datetime) -> list[str]:
+    """Return the paths of a table's side files, written before a time, that no kept position names."""
+    found = (entry for batch in obstore.list(state, f"quarantine/{table}/") for entry in batch)
+    return [e["path"] for e in found if e["path"] not in named and e["last_modified"] < before]

@@ -7,8 +7,8 @@ from typing import Any
 
 TAG = "frazil"
 """The tag of the last own snapshot."""
-POSITION, TOKEN = "frazil.position", "frazil.commit"
-"""Entries of a summary: the table's position, and the mark of one commit."""
+POSITION, TOKEN, CHECKED = "frazil.position", "frazil.commit", "frazil.checked"
+"""Entries of a summary: the table's position; the mark of one commit; up to which sequence number keys of others were looked at."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,6 @@ class Snapshot:
     parent: int | None
     sequence: int
     committed_ms: int
-    operation: str
     summary: dict[str, str]
     manifest_list: str
     first_row_id: int | None
@@ -31,5 +30,5 @@ class Snapshot:
         summary = told.get("summary") or {}
         return cls(
             told["snapshot-id"], told.get("parent-snapshot-id"), told.get("sequence-number") or 0, told["timestamp-ms"],
-            summary.get("operation", ""), summary, told["manifest-list"], told.get("first-row-id"), told.get("added-rows"),
+            summary, told["manifest-list"], told.get("first-row-id"), told.get("added-rows"),
         )  # fmt: skip

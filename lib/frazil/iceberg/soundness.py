@@ -48,7 +48,7 @@ def _since_own(table: LakeTable) -> list[Snapshot]:
     own = table.own
     found: list[Snapshot] = []
     if own is None:
-        if table.head and table.ever_had_rows:
+        if table.ever_had_rows:
             cure = "call adopt(place) on the table, with the newest file that it holds; or restart it"
             raise NoPositionError(f"{table.name} has rows and no position", cure)
         return []
@@ -57,19 +57,14 @@ def _since_own(table: LakeTable) -> list[Snapshot]:
             return found
         found.append(snapshot)
         if snapshot.sequence <= own.sequence or snapshot.parent is None or POSITION in snapshot.summary:
-            raise rolled_back(table, found)
+            of_past = next((s for s in table.ancestors() if POSITION in s.summary), None)
+            cure = "restart the table: no snapshot that is left has a position"
+            if of_past:
+                cure = f"ALTER TABLE {table.spark_name} CREATE OR REPLACE TAG {TAG} AS OF VERSION {of_past.id}"
+            raise RolledBackError(f"{table.name} was rolled back; its snapshot is now {found[0].id}", cure)
     if not found:
         raise RolledBackError(f"{table.name} was replaced, or its rows were taken away", "restart the table")
     raise HistoryGoneError(
         f"{table.name}: others expired the snapshots between its position and now",
         'if nobody rolled it back, call adopt("last") on the table; else restart it',
     )
-
-
-def rolled_back(table: LakeTable, found: list[Snapshot]) -> RolledBackError:
-    """Return the error of a table that was rolled back; `found` are the snapshots from main on."""
-    of_past = next((s for s in table.ancestors() if POSITION in s.summary), None)
-    cure = "restart the table: no snapshot that is left has a position"
-    if of_past:
-        cure = f"ALTER TABLE {table.spark_name} CREATE OR REPLACE TAG {TAG} AS OF VERSION {of_past.id}"
-    return RolledBackError(f"{table.name} was rolled back to the snapshot {found[0].id}", cure)

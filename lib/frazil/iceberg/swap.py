@@ -17,7 +17,7 @@ from frazil.errors import FrazilError
 from frazil.iceberg.columns import COLUMNS, Step
 from frazil.iceberg.java import causes
 from frazil.iceberg.live_files import Delete, LiveFile, file_json, in_order, in_partition, partition_types
-from frazil.iceberg.snapshots import POSITION, TOKEN, Snapshot
+from frazil.iceberg.snapshots import CHECKED, POSITION, TOKEN, Snapshot
 from frazil.iceberg.soundness import require_sound
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ OLDEST_S = 12 * 3600
 FAILED = {"CommitFailedException", "ValidationException", "AlreadyExistsException"}
 """Nothing was committed."""
 NO_ANSWER = {
-    "CommitStateUnknownException", "ServiceFailureException", "ServiceUnavailableException", "RESTException", "ConnectException",
+    "CommitStateUnknownException", "S3Exception", "ServiceFailureException", "ServiceUnavailableException", "RESTException", "ConnectException",
     "SocketException", "SocketTimeoutException", "NoHttpResponseException", "ConnectionClosedException", "ConnectTimeoutException",
     "UncheckedSQLException", "SQLException", "SdkClientException", "AwsServiceException", "GlueException",
 }  # fmt: skip
@@ -154,7 +154,9 @@ def commit(
         except Exception as error:
             why = {name for name, _ in causes(error)}
             steadily(table.refresh)
-            if not (why & (FAILED | NO_ANSWER) or find(table, first)) or attempt == ATTEMPTS - 1:
+            if found := find(table, first):
+                return found
+            if not why & (FAILED | NO_ANSWER) or attempt == ATTEMPTS - 1:
                 raise
             if not why & FAILED:  # else somebody was faster, and the table is ready for the next attempt
                 time.sleep(min(0.1 * (2**attempt - 1), 2.0))
@@ -179,7 +181,8 @@ def _named(table: LakeTable, token: str, change: Change, position: Position | No
     """Return what a summary says of a commit: its token, and the position afterwards."""
     known = change.properties.get(COLUMNS) or table.metadata.properties.get(COLUMNS)
     schema = json.loads(known)["schema"] if known else None
-    return {TOKEN: token, POSITION: structs.replace(position or table.position, schema=schema).text}
+    named = {TOKEN: token, POSITION: structs.replace(position or table.position, schema=schema).text}
+    return named if position else named | {CHECKED: str(table.checked)}
 
 
 def find(table: LakeTable, first: Written) -> Snapshot | None:

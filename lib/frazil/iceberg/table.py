@@ -17,7 +17,7 @@ from frazil.iceberg.catalog import opened_table
 from frazil.iceberg.delete_files import Vectors
 from frazil.iceberg.java import commits, opened
 from frazil.iceberg.live_files import LiveFile, Manifests
-from frazil.iceberg.snapshots import POSITION, TAG, Snapshot
+from frazil.iceberg.snapshots import CHECKED, POSITION, TAG, Snapshot
 from frazil.iceberg.sql_text import quoted
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class LakeTable:
     @property
     def manifests(self) -> int:
         """The number of manifests of the current snapshot."""
-        return self._manifests.count if self.live_files else 0
+        return self._manifests.count(self.head.manifest_list) if self.head else 0
 
     @property
     def snapshots(self) -> int:
@@ -177,10 +177,15 @@ class LakeTable:
         return next((s for s in self.ancestors() if POSITION in s.summary), None)
 
     @property
+    def checked(self) -> int:
+        """The sequence number up to which the keys of others' rows were looked at: a compaction does not look at them."""
+        return int(self.own.summary.get(CHECKED, self.own.sequence)) if self.own else 0
+
+    @property
     def position(self) -> Position:
         """How far the source is applied."""
         own = self.own
-        return read_position(own.summary[POSITION], self.name) if own and POSITION in own.summary else Position()
+        return read_position(own.summary[POSITION], self.name) if own else Position()
 
     def ancestors(self) -> Iterator[Snapshot]:
         """Yield the current snapshot and those before it that are kept, newest first."""

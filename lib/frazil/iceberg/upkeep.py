@@ -109,6 +109,8 @@ def remove_orphans(table: LakeTable) -> list[str]:
     """Delete files in a table's own folders that no snapshot has had for days; return their paths."""
     before = (datetime.now(UTC) - ORPHANS_AFTER).strftime("%Y-%m-%d %H:%M:%S")
     gone: list[str] = []
+    if table.metadata.properties.get("gc.enabled") == "false":
+        return gone
     for folder in ("data", "metadata"):
         place = table.metadata.properties.get(f"write.{folder}.path", f"{table.metadata.location}/{folder}")
         more = f", older_than => timestamp '{before}', location => {literal(place)}"
@@ -123,7 +125,7 @@ def remove_orphans(table: LakeTable) -> list[str]:
 def _call(table: LakeTable, procedure: str, more: str = "") -> list[Any]:
     """Call one of Iceberg's procedures on a table."""
     name = literal(quoted(table.name))
-    return table.session().sql(f"CALL {table.catalog.name}.system.{procedure}(table => {name}{more})").collect()
+    return table.session().sql(f"CALL {quoted(table.catalog.name)}.system.{procedure}(table => {name}{more})").collect()
 
 
 def rewrite_manifests(table: LakeTable) -> bool:
