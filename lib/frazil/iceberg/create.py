@@ -98,7 +98,7 @@ def columns_of_table(table: LakeTable, spec: TableSpec) -> Columns:
 
 
 def _begin(table: LakeTable, known: Columns, position: Position, properties: dict[str, str]) -> None:
-    change = Change("row delta", properties={**properties, COLUMNS: known.text}, anew=True)
+    change = Change("row delta", properties={**properties, COLUMNS: known.text}, anew=True, looked=True)
     require_kept(table, commit(table, written(table, change), lambda: change, None, position))
 
 

@@ -83,5 +83,5 @@ def _keys(table: LakeTable, part: tuple[int, int], file: LiveFile) -> tuple[list
 
 
 def added_by_others(table: LakeTable) -> list[LiveFile]:
-    """Return the live data files whose rows came after the last batch."""
+    """Return the live data files whose rows came after others' keys were looked at."""
     return [f for f in table.live_files.values() if f.sequence > table.checked]

@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 
 
 def comparable(keys: pa.ChunkedArray) -> list[Any]:
-    """Return the distinct values of a column of keys in order, as Iceberg's bounds are read: days and moments are numbers.
-
-    Nothing, if one is NaN, which bounds leave out.
-    """
+    """Return the values of a column of keys in order, days and moments as numbers; nothing if one is NaN, which bounds leave out."""
     if pa.types.is_floating(keys.type) and pc.any(pc.is_nan(keys)).as_py():
         return []
     if pa.types.is_temporal(keys.type):

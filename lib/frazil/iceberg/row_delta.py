@@ -50,7 +50,7 @@ def write_batch(
         files = _write_rows(table, columns.metadata, segments, replace(latest, rows=rows, partial=None), found)
     deletes, replaced = vectors.result()
     change = Change("row delta", files, deletes, remove_deletes=replaced, rows=_rows_afterwards(table, latest, found))
-    return replace(change, columns=columns.steps, properties=columns.properties)
+    return replace(change, columns=columns.steps, properties=columns.properties, looked=True)
 
 
 def _rows_afterwards(table: LakeTable, latest: Latest, found: list[Found]) -> int | None:
@@ -84,7 +84,8 @@ def write_rows(table: LakeTable, kind: str, rows: Iterable[pa.Table], plan: Colu
         raise DoubledInLoadError(
             problem, "correct key in the spec; or load the table again if a load was written twice"
         )
-    return Change(kind, add=files, columns=columns.steps, properties=columns.properties, anew=kind == "replace")
+    change = Change(kind, files, anew=kind == "replace", looked=True)
+    return replace(change, columns=columns.steps, properties=columns.properties)
 
 
 def _write_rows(

@@ -52,7 +52,7 @@ class Change:
 
     `kind`: append, replace (all rows), row delta, or rewrite (of files whose rows have the data sequence number `sequence`).
     `columns` has steps as `Commits.java` takes them. `rows` is how many rows are live afterwards (None: not known).
-    `anew`: a person decided what the table's rows or position are, so its history does not matter.
+    `anew`: its rows or position are given, so its history does not matter. `looked`: keys of others' rows were looked at.
     """
 
     kind: str
@@ -66,12 +66,12 @@ class Change:
     sequence: int = 0
     rows: int | None = None
     anew: bool = False
+    looked: bool = False
 
     def to_json(self, metadata: TableMetadata) -> str:
         """Return the change as `Commits.java` takes it."""
-        told: dict[str, Any] = {
-            name: getattr(self, name) for name in ("kind", "columns", "summary", "properties", "sequence")
-        }
+        plain = ("kind", "columns", "summary", "properties", "sequence")
+        told: dict[str, Any] = {name: getattr(self, name) for name in plain}
         types = partition_types(metadata)
         for name in ("add", "remove", "add_deletes", "remove_deletes"):
             told[name] = [file_json(types, file) for file in getattr(self, name)]
@@ -182,7 +182,7 @@ def _named(table: LakeTable, token: str, change: Change, position: Position | No
     known = change.properties.get(COLUMNS) or table.metadata.properties.get(COLUMNS)
     schema = json.loads(known)["schema"] if known else None
     named = {TOKEN: token, POSITION: structs.replace(position or table.position, schema=schema).text}
-    return named if position else named | {CHECKED: str(table.checked)}
+    return named if change.looked else named | {CHECKED: str(table.checked)}
 
 
 def find(table: LakeTable, first: Written) -> Snapshot | None:
