@@ -49,6 +49,12 @@ def test_of_two_writers_at_one_position_one_commits(lake):
     assert other.position == w.table.position
 
 
+def test_the_last_attempt_may_succeed(lake, monkeypatch):
+    w = Kept(lake, "last", "bigint")
+    monkeypatch.setattr(swap, "ATTEMPTS", 1)
+    assert w.apply_random().id == w.table.head_id
+
+
 @pytest.mark.parametrize("committed", [True, False])
 def test_after_a_lost_answer_the_batch_is_there_once(lake, committed, monkeypatch):
     w = Kept(lake, f"lost_{committed}".lower(), "bigint")
