@@ -7,7 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from decimal import Decimal
 from statistics import median
@@ -167,8 +167,11 @@ def spent(work: Callable[[], object]) -> tuple[float, float]:
 
 def cpu_s() -> float:
     """Return the CPU seconds so far of this process, the JVM, and the Python processes of Spark's tasks."""
-    me = psutil.Process()
-    return sum(sum(p.cpu_times()[:2]) for p in (me, *me.children(recursive=True)))
+    me, total = psutil.Process(), 0.0
+    for process in (me, *me.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            total += sum(process.cpu_times()[:2])
+    return total
 
 
 def p99(taken: list[float]) -> float:
