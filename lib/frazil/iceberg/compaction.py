@@ -33,8 +33,8 @@ PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.5
 """How often, and how long at most, a swap waits for somebody's commit, to come just after it."""
 WORN, WORN_OF_MANY, MANY_FILES = 0.1, 0.05, 1000
 """A file is rewritten alone once this share of its rows is deleted; in a table of many files, in which each batch touches more, a smaller one."""
-MANY, SMALL_BYTES = 16, 1 << 20
-"""Ingestion folds small files once there are so many below that size: each commit writes the vectors of all files that it touches."""
+FULL, MANY, SMALL_BYTES = 0.75, 16, 1 << 20
+"""A file is small below this share of its target. Ingestion folds so many small files of a partition to this target: each batch writes their vectors."""
 
 
 class NotCompactedError(FrazilError, code="not-compacted"):
@@ -61,7 +61,7 @@ def plan(table: LakeTable, target_bytes: int, worn: float | None = None) -> list
     spec, found, numbered = table.metadata.default_spec_id, [], table.metadata.format_version < 3
     _require_plain(table)
     ours = [f for f in table.live_files.values() if f.spec_id == spec and (numbered or f.first_row_id is not None)]
-    chosen = [f for f in ours if _is_small(f, target_bytes) or _worn(table, f) > worn]
+    chosen = [f for f in ours if f.size < FULL * target_bytes or _worn(table, f) > worn]
     for _, files in groupby(
         sorted(chosen, key=lambda f: (str(f.partition), f.sequence)), key=lambda f: str(f.partition)
     ):
@@ -82,10 +82,6 @@ def _require_plain(table: LakeTable) -> None:
             raise NotCompactedError(problem, "CALL system.rewrite_data_files on the table compacts it")
 
 
-def _is_small(file: LiveFile, target_bytes: int) -> bool:
-    return file.size < 0.75 * target_bytes
-
-
 def _worn(table: LakeTable, file: LiveFile) -> float:
     return table.vectors.count(file) / max(1, file.rows)
 
@@ -98,7 +94,7 @@ def here(jobs: list[Job]) -> list[Group]:
 
 def fold(table: LakeTable) -> dict[str, int]:
     """Make few files of the many small ones that ingestion wrote to a partition, in its own process."""
-    small = Counter(str(f.partition) for f in table.live_files.values() if _is_small(f, SMALL_BYTES))
+    small = Counter(str(f.partition) for f in table.live_files.values() if f.size < FULL * SMALL_BYTES)
     return compact(table, SMALL_BYTES, MANY, worn=1.0, waits=False) if max(small.values(), default=0) >= MANY else {}
 
 

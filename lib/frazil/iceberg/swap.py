@@ -161,12 +161,17 @@ def commit(
             if not why & FAILED:  # else somebody was faster, and the table is ready for the next attempt
                 time.sleep(min(0.1 * (2**attempt - 1), 2.0))
             continue
-        if found := find(table, first):
-            return found
-        if table.own:
-            require_sound(table)  # somebody may have rolled it back at once
-        raise ForgetfulCatalogError(f"{table.name}: its catalog lost a commit's summary", "use another catalog")
+        return _found(table, first)
     raise AssertionError("the last attempt returns or raises")
+
+
+def _found(table: LakeTable, first: Written) -> Snapshot:
+    """Return the snapshot of a swap that was just made."""
+    if found := find(table, first):
+        return found
+    if table.own:
+        require_sound(table)  # somebody may have rolled it back at once
+    raise ForgetfulCatalogError(f"{table.name}: its catalog lost a commit's summary", "use another catalog")
 
 
 def pass_others(table: LakeTable, anew: bool = False) -> Snapshot:
