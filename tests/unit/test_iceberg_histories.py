@@ -30,6 +30,8 @@ def test_batches_end_as_their_replay(lake, kinds, version):
         if n == 5:
             w.segments = None  # by a scan
         w.apply_random(200, 80)
+        if n in (1, 3):
+            w.check()  # also that rows keep their ids from now on
     w.check()
     w.apply({}, [*w.rows][:10])
     w.check()
