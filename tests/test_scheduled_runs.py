@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import nbformat
@@ -46,13 +47,20 @@ def ingest(open_world):
     w.settings |= {"run_for_s": 0.0}  # of the runs of this test
     family = [psutil.Process(run.pid), *psutil.Process(run.pid).children(recursive=True)]
     yield w, run, family
+    kill(family)
+
+
+def kill(family: list[psutil.Process]) -> None:
+    """Kill processes; a short-lived one among them may have ended by itself."""
     for process in family:
-        if process.is_running():
+        with suppress(psutil.NoSuchProcess):
             process.kill()
 
 
-def kernels(family) -> list[psutil.Process]:
-    return [p for p in family if any("ipykernel" in word for word in p.cmdline())]
+def is_kernel(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):  # it has ended, or is a zombie
+        return any("ipykernel" in word for word in process.cmdline())
+    return False
 
 
 def gone(process: psutil.Process) -> bool:
@@ -62,8 +70,7 @@ def gone(process: psutil.Process) -> bool:
 def test_of_two_runs_one_is_skipped_and_a_killed_one_is_listed_as_failed_and_frees_its_lock(ingest):
     w, run, family = ingest
     assert [w.command(*MERGE, *more)[0] for more in ((), ("--idle-ok",))] == [SKIPPED, OK]
-    for process in family:
-        process.kill()
+    kill(family)
     run.wait()
     assert outcomes(w) == ["skipped", "skipped", "failed"]
     w.source.changes("t", I(2, "c"), name=FILE2)
@@ -87,8 +94,9 @@ def test_a_signal_to_the_command_lets_the_notebook_end(ingest, number):
 
 def test_a_run_whose_kernel_dies_is_listed_as_failed_and_so_is_one_with_a_damaged_record(ingest):
     w, run, family = ingest
-    for kernel in kernels(family):
-        kernel.kill()
+    kernels = list(filter(is_kernel, family))
+    assert kernels
+    kill(kernels)
     told = run.communicate(timeout=200)[0]
     assert run.returncode == FAILED and "Traceback" not in told and outcomes(w) == ["failed"], told
     w.source.changes("t", I(2, "c"), name=FILE2)

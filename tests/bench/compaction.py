@@ -1,7 +1,8 @@
 """Figures of compaction: on a quiet table beside the old library, Iceberg's `rewrite_data_files` and plain pyarrow; and beside ingestion.
 
 On the quiet tables each way rewrites a table of its own with the same rows, by turns. Beside ingestion a second process
-compacts, at a lower priority, while this one commits 1,000 changes each second.
+compacts, at a lower priority, while this one commits 1,000 changes each second and looks at the table four times in between,
+as a continuous run does.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def compacting(options: dict[str, str], name: str, target: int) -> tuple[dict[st
         return compaction.compact(Room(options, name, lambda: spark).table, target << 20, 1), attempts
 
 
-def _beside(world: World, table: str, step: Callable[[], float], warm: int, target: int) -> tuple[list[float], list[float], tuple]:  # fmt: skip
+def _beside(world: World, table: str, step: Callable[[], float], look: Callable[[], None], warm: int, target: int) -> tuple[list[float], list[float], tuple]:  # fmt: skip
     """Make a step each second, alone and then beside a compaction; return their seconds, and what that did."""
     begun, taken = [], ([], [])
     with other_process() as process:
@@ -113,17 +114,26 @@ def _beside(world: World, table: str, step: Callable[[], float], warm: int, targ
         while not begun or not begun[0].ready():
             if len(taken[0]) == 2 * warm and not begun:
                 begun.append(process.apply_async(compacting, (world.catalog_options, f"{world.space}.{table}", target)))
+            until = time.monotonic() + 1
             taken[len(begun)].append(step())
-            time.sleep(max(0.0, 1 - taken[len(begun)][-1]))
+            while (left := until - time.monotonic()) > 0:
+                time.sleep(min(left, 0.2))
+                look()
         return taken[0][warm:], taken[1], begun[0].get()
 
 
 def _ingesting(world: World, rows: int, files: int, warm: int, target: int) -> list[dict]:
     """Compact beside ingestion, first by the new library, then by the old one."""
     new, old = New(world, "busy", rows, files), Old(world, "old_busy", rows, files)
-    step = lambda: seconds(new.room.table.refresh) + new.step(RATE)  # noqa: E731
-    alone, beside, (done, swaps) = _beside(world, "busy", step, warm, target)
-    old_alone, old_beside, (old_done, _) = _beside(world, "old_busy", lambda: old.step(RATE), warm, target)
+    room = new.room
+
+    def look() -> None:
+        room.table.refresh()
+        room.segments.have(room.table)
+
+    step = lambda: seconds(look) + new.step(RATE)  # noqa: E731
+    alone, beside, (done, swaps) = _beside(world, "busy", step, look, warm, target)
+    old_alone, old_beside, (old_done, _) = _beside(world, "old_busy", lambda: old.step(RATE), lambda: None, warm, target)  # fmt: skip
     assert_unique(world, "busy", "old_busy")
     print(f"  {done}, attempts {swaps}; old: {old_done}", flush=True)
     rises = [(f(beside) / f(alone), f(old_beside) / f(old_alone)) for f in (median, p99)]

@@ -109,7 +109,8 @@ def compact(
     """Compact a table, so many groups at once by a runner. Return what was done: groups, files, bytes, carried deletes, and groups that were lost."""
     done: Counter[str] = Counter()
     table.refresh()
-    planned = plan(table, target_bytes, worn)
+    if planned := plan(table, target_bytes, worn):
+        table.handle  # opened now: the first swap of a cold JVM takes long enough to be overtaken
     for first in range(0, len(planned), at_once):
         _require_plain(table)
         sequence, spec = table.head.sequence if table.head else 0, table.metadata.default_spec_id

@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     from frazil.iceberg.live_files import LiveFile
     from frazil.iceberg.table import LakeTable
 
-ROWS = 1 << 24
-"""Rows of a large segment. Segments of fewer rows are merged, as each is searched in a lookup."""
-GROWTH = 4
-"""A segment is merged with those after it once they have a quarter of its rows."""
+ROWS, MERGED, GROWTH = 1 << 24, 1 << 20, 4
+"""The most rows of a segment that is read, and of a merged one: to sort more takes too long. Later ones of a quarter of its rows are merged with it."""
 ROW_ID_FIELD = LINEAGE[ROW_ID]
 
 
@@ -86,7 +84,7 @@ class Segment:
 
 
 class Segments:
-    """The segments of a table, in the order in which they were made: large ones, then smaller and smaller ones."""
+    """The segments of a table, the largest first."""
 
     def __init__(self) -> None:
         self.all: list[Segment] = []
@@ -113,9 +111,10 @@ class Segments:
         self.all.append(Segment([rows]))
 
     def _merge(self, live: Mapping[str, LiveFile], vectors: Vectors) -> None:
-        """Merge the last segments as long as the one before them is not much larger than they are together."""
+        """Merge the smallest segments as long as the one before them is not much larger than they are together."""
+        self.all.sort(key=lambda segment: -segment.rows)
         first, rows = len(self.all) - 1, self.all[-1].rows if self.all else 0
-        while first > 0 and self.all[first - 1].rows <= min(GROWTH * rows, ROWS):
+        while first > 0 and self.all[first - 1].rows <= min(GROWTH * rows, MERGED - rows):
             first -= 1
             rows += self.all[first].rows
         if first < len(self.all) - 1:

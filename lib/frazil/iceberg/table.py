@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 
 from frazil.dms.position import Position, read_position
@@ -107,7 +107,7 @@ class LakeTable:
         """Read metadata. They may have thousands of snapshots, of which PyIceberg would make objects."""
         before = self.head
         self.location, _, body = text.partition("\n")
-        told = json.loads(body)
+        told = msgspec.json.decode(body)  # four times as fast as json, and each commit waits for it
         self.metadata_bytes = len(body)
         self._snapshots = {s["snapshot-id"]: s for s in told.get("snapshots", ())}
         self._refs = {name: ref["snapshot-id"] for name, ref in told.get("refs", {}).items()}
