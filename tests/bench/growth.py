@@ -31,7 +31,7 @@ def run(quick: bool = False) -> list[dict]:
                 print(f"  {number} commits: {median(new.taken[-50:]):.3f} s ({new.profile(50)}); old {median(old.whole[-50:]):.3f} s", flush=True)  # fmt: skip
     times = [(median(s[middle - window : middle + window]), median(s[-window:])) for s in (new.taken, old.whole)]
     (early, late), (old_early, old_late) = times
-    told = f"{CHANGES} changes a commit, {rows:,} rows, fold each 16th, expiry above 2 MB; {early:.3f} s around commit {middle}, {late:.3f} s around {commits:,}; old: from file to commit, maintenance each {every}, {old_early:.3f} and {old_late:.3f} s"
+    told = f"{CHANGES} changes a commit, {rows:,} rows, fold each 16th, expiry above 1 MB; {early:.3f} s around commit {middle}, {late:.3f} s around {commits:,}; old: from file to commit, maintenance each {every}, {old_early:.3f} and {old_late:.3f} s"
     return [
         *both(f"commit_{commits}_vs_{middle}", late / early, old_late / old_early, "×", told, 2),
         *both("growth_metadata_mb", largest / 1e6, None, "MB", told, 2),

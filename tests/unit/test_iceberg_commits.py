@@ -333,5 +333,10 @@ def test_upkeep_tags_past_states_and_keeps_what_they_name(lake, monkeypatch):
     assert upkeep.expire(w.table, 0.0) == 1 and upkeep.expire_if_large(w.table, 0.0) == 0
     assert {*w.table.tags.values()} == {states[0], states[-1]}
     assert upkeep.remove_orphans(w.table) == [] and not upkeep.rewrite_manifests(w.table)
-    w.apply_random()
+    monkeypatch.setattr(upkeep, "MOST_METADATA", 0)
+    w.apply_random(), w.apply_random()
+    assert [upkeep.expire_if_large(w.table, hours) for hours in (1.0, 0.0)] == [
+        0,
+        1,
+    ]  # none is old; then one is in between
     w.check()

@@ -110,7 +110,7 @@ def compact(
     done: Counter[str] = Counter()
     table.refresh()
     if planned := plan(table, target_bytes, worn):
-        table.handle  # opened now: the first swap of a cold JVM takes long enough to be overtaken
+        _ = table.handle  # opened now: the first swap of a cold JVM takes long enough to be overtaken
     for first in range(0, len(planned), at_once):
         _require_plain(table)
         sequence, spec = table.head.sequence if table.head else 0, table.metadata.default_spec_id

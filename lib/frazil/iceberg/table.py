@@ -145,9 +145,9 @@ class LakeTable:
         return self._manifests.count(self.head.manifest_list) if self.head else 0
 
     @property
-    def snapshots(self) -> int:
-        """The number of snapshots that are kept."""
-        return len(self._snapshots)
+    def committed_ms(self) -> list[int]:
+        """When each snapshot that is kept was committed."""
+        return [snapshot["timestamp-ms"] for snapshot in self._snapshots.values()]
 
     @property
     def tags(self) -> dict[str, int]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from frazil.iceberg.table import LakeTable
 
-MOST_METADATA = 2 << 20
+MOST_METADATA = 1 << 20
 """Bytes of metadata above which ingestion expires: some catalogs refuse 20 MB, one 1 MB, and each commit writes them anew."""
 HOURLY, DAILY = timedelta(days=1), timedelta(days=14)
 """How long the tags of the last state of an hour, and of a day, are kept."""
@@ -47,16 +47,10 @@ def measure(table: LakeTable) -> Health:
     files = [*table.live_files.values()]
     deletes = {d.path for f in files for d in f.deletes}
     gone = sum(map(table.vectors.count, files))
-    return Health(
-        sum(f.rows for f in files) - gone,
-        len(files),
-        sum(f.size for f in files),
-        float(np.median([f.size for f in files])) if files else 0.0,
-        gone,
-        len(deletes),
-        table.snapshots,
-        table.metadata_bytes,
-    )
+    rows, size = sum(f.rows for f in files) - gone, sum(f.size for f in files)
+    median = float(np.median([f.size for f in files])) if files else 0.0
+    snapshots = len(table.committed_ms)
+    return Health(rows, len(files), size, median, gone, len(deletes), snapshots, table.metadata_bytes)
 
 
 def missing_tags(table: LakeTable, now: datetime) -> Iterator[tuple[str, Snapshot, timedelta]]:
@@ -101,8 +95,11 @@ def expire(table: LakeTable, keep_hours: float) -> int:
 
 
 def expire_if_large(table: LakeTable, keep_hours: float) -> int:
-    """Expire while ingesting, once the metadata are large; return how many snapshots are gone."""
-    return expire(table, keep_hours) if table.metadata_bytes > MOST_METADATA else 0
+    """Expire while ingesting, once the metadata are large and a quarter of them is old; return how many snapshots are gone."""
+    if table.metadata_bytes <= MOST_METADATA:
+        return 0
+    old = sum(ms < 1000 * (time.time() - 3600 * keep_hours) for ms in table.committed_ms)
+    return expire(table, keep_hours) if old > len(table.committed_ms) / 4 else 0
 
 
 def remove_orphans(table: LakeTable) -> list[str]:
