@@ -1,0 +1,73 @@
+"""Which files a table has applied: each batch's snapshot says it, and nothing else has to be kept in step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from frazil.dms.file_marks import mark_of
+from frazil.dms.file_names import base_name
+from frazil.dms.position import Position
+from frazil.dms.storage import DmsFile, Storage
+
+FILES, WAITING = "frazil.files", "frazil.waiting"
+"""Entries of a snapshot's summary: the files that its batch applied, each with its mark; and names that were listed and left."""
+MOST_WAITING = 50
+"""The most names that a summary has of files that wait: these are the next ones."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a snapshot of a table says of its batch, and when it was committed (epoch seconds)."""
+
+    position: Position
+    files: dict[str, str]
+    waiting: tuple[str, ...]
+    committed: float
+
+
+@dataclass(frozen=True)
+class Applied:
+    """The files that a table has applied, as far back as its batches are known without a gap.
+
+    `marks` has each file's mark by its name, of a load file by its path. Of names after `since` all applied ones are
+    there. `known_s` is when the oldest known batch was committed.
+    """
+
+    marks: dict[str, str]
+    since: str
+    known_s: float
+    waiting: tuple[str, ...] = ()
+
+
+def summary_of(storage: Storage, files: Mapping[str, DmsFile], waiting: Sequence[DmsFile] = ()) -> dict[str, str]:
+    """Return what a batch's summary says: its files, each by its name or a load's by its path, and the files that it left."""
+    marks = {name: mark_of(storage, file) for name, file in files.items()}
+    names = [file.name for file in waiting[:MOST_WAITING]]
+    return {FILES: msgspec.json.encode(marks).decode(), WAITING: " ".join(names)}
+
+
+def batch_of(position: Position, summary: Mapping[str, str], committed: float) -> Batch:
+    """Return what the summary of a snapshot with a position says of its batch."""
+    marks = msgspec.json.decode(summary.get(FILES, "{}"), type=dict[str, str])
+    return Batch(position, marks, tuple(summary.get(WAITING, "").split()), committed)
+
+
+def applied_files(batches: Iterable[Batch]) -> Applied:
+    """Return what a table has applied since its load, by its batches, the newest first.
+
+    A snapshot without files, as of a compaction, repeats the position. Where a number is missing, the record begins.
+    """
+    marks: dict[str, str] = {}
+    newest = oldest = None
+    for batch in batches:
+        newest, later = newest or batch, oldest or batch
+        if batch.position.load != newest.position.load or batch.position.batch < later.position.batch - 1:
+            break
+        marks = batch.files | marks
+        oldest = batch
+    if newest is None or oldest is None:
+        return Applied({}, "", 0.0)
+    return Applied(marks, base_name(oldest.position.last), oldest.committed, newest.waiting)

@@ -1,0 +1,212 @@
+"""Where DMS's files lie: a folder on this machine, or on S3. A file is read as it was listed, or not at all."""
+
+from __future__ import annotations
+
+import io
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+from obstore.store import LocalStore, ObjectStore, S3Store
+
+from frazil.dms.file_names import base_name
+from frazil.errors import FrazilError
+
+if TYPE_CHECKING:
+    from obstore.store import RetryConfig
+
+PIECE = 8 << 20
+"""The bytes that are read at a time. A file of this size or less is read by one request."""
+KEPT = 64 << 20
+"""The bytes of small files that are kept, since columns and rows are read one after the other."""
+RETRIES: RetryConfig = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
+
+
+class StorageError(FrazilError, code="storage"):
+    """A folder or file cannot be reached. Correct the address, or allow what the message names."""
+
+
+class ChangedWhileReadError(FrazilError, code="file-changed-while-read"):
+    """A file is no longer as it was listed. Run again once nothing writes it any more."""
+
+
+class FileGoneError(FrazilError, code="file-gone"):
+    """A file is gone since it was listed. Bring it back; or let a person accept that its changes are lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class DmsFile:
+    """A file as it was listed: `path` below the source, `size` in bytes, the store's ETag, and when it landed (epoch seconds)."""
+
+    path: str
+    size: int
+    etag: str
+    landed: float
+
+    @property
+    def name(self) -> str:
+        """The name without folders."""
+        return base_name(self.path)
+
+
+def store_at(address: str) -> ObjectStore:
+    """Return the store of a folder: a path, or `s3://bucket/folder` with the process's own credentials and region."""
+    if not address.startswith("s3://"):
+        if not Path(address).is_dir():
+            raise StorageError(f"there is no folder {address}", "correct the setting that names it")
+        return LocalStore(prefix=address)
+    from obstore.auth.boto3 import Boto3CredentialProvider
+
+    bucket, _, folder = address.removeprefix("s3://").partition("/")
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    has_key = "AWS_ACCESS_KEY_ID" in os.environ
+    return S3Store(
+        bucket,
+        prefix=folder or None,
+        config={"endpoint": endpoint} if endpoint else {},
+        client_options={"allow_http": endpoint.startswith("http://")},
+        retry_config=RETRIES,
+        credential_provider=None if has_key else Boto3CredentialProvider(),
+    )
+
+
+class Storage:
+    """The files below an address: a folder, or `s3://bucket/folder`."""
+
+    def __init__(self, address: str):
+        self.address = address.rstrip("/")
+        self.is_local = "://" not in address
+        self.store = store_at(self.address)
+        self._kept: dict[DmsFile, bytes] = {}
+        self._checksums: dict[DmsFile, int] = {}
+
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        return Storage, (self.address,)
+
+    def shown(self, path: str) -> str:
+        """Return the address of a path."""
+        return f"{self.address}/{path}".rstrip("/")
+
+    def list(self, folder: str, after: str = "") -> list[DmsFile]:
+        """Return the files below a folder by path; with `after`, those whose path comes after it."""
+        with self._explained(folder):
+            found = obstore.list(self.store, folder, offset=after or None, chunk_size=1000)
+            entries = [entry for chunk in found for entry in chunk]
+        files = [DmsFile(e["path"], e["size"], e["e_tag"] or "", e["last_modified"].timestamp()) for e in entries]
+        return sorted(files, key=lambda file: file.path)
+
+    def folders(self, folder: str = "") -> list[str]:
+        """Return the names of the folders in a folder."""
+        with self._explained(folder):
+            found = obstore.list_with_delimiter(self.store, folder or None)
+        return sorted(map(base_name, found["common_prefixes"]))
+
+    def head(self, file: DmsFile, size: int = PIECE) -> bytes:
+        """Return the first bytes of a file; a small file is read as a whole, and kept."""
+        if file.size <= PIECE:
+            return self._whole(file)
+        return self._range(file, 0, min(size, file.size))
+
+    def pieces(self, file: DmsFile) -> Iterator[bytes]:
+        """Yield the bytes of a file. Raises ChangedWhileReadError, FileGoneError if it is not as it was listed."""
+        if file.size <= PIECE:
+            yield self._whole(file)
+            return
+        for begin in range(0, file.size, PIECE):
+            yield self._range(file, begin, min(begin + PIECE, file.size))
+
+    def open(self, file: DmsFile) -> BinaryIO:
+        """Return a file to be read at any place, as Parquet is."""
+        if file.size <= PIECE:
+            return io.BytesIO(self._whole(file))
+        return io.BufferedReader(_Ranges(self, file), 1 << 20)
+
+    def checksum(self, file: DmsFile) -> int:
+        """Return the CRC-32 of a file's bytes."""
+        if file not in self._checksums:
+            found = 0
+            for piece in self.pieces(file):
+                found = zlib.crc32(piece, found)
+            self._checksums[file] = found
+        return self._checksums[file]
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Write a new file; return whether it is new, as a file that is there is never written over."""
+        with self._explained(path):
+            try:
+                obstore.put(self.store, path, data, mode="create")
+            except AlreadyExistsError:
+                return False
+        return True
+
+    def _whole(self, file: DmsFile) -> bytes:
+        if file not in self._kept:
+            data = self._range(file, 0, file.size)
+            kept = {f: raw for f, raw in self._kept.items() if f.path != file.path}
+            while kept and sum(map(len, kept.values())) + len(data) > KEPT:
+                kept.pop(next(iter(kept)))
+            self._kept = kept | {file: data}
+            return data
+        return self._kept[file]
+
+    def _range(self, file: DmsFile, begin: int, end: int) -> bytes:
+        """Return some bytes of the file that was listed; on this machine, others may write it while it is read."""
+        if begin == end:
+            return b""
+        with self._explained(file.path):
+            found = obstore.get(self.store, file.path, options={"if_match": file.etag, "range": (begin, end)})
+            data = found.bytes().to_bytes()
+            if self.is_local and obstore.head(self.store, file.path)["e_tag"] != file.etag:
+                raise PreconditionError
+        return data
+
+    @contextmanager
+    def _explained(self, path: str) -> Iterator[None]:
+        """Raise what a store reports as an error that names the address and a cure."""
+        where = self.shown(path)
+        try:
+            yield
+        except PreconditionError:
+            cure = "run again once nothing writes it any more"
+            raise ChangedWhileReadError(f"{where} has changed since it was listed", cure) from None
+        except FileNotFoundError:
+            cure = "bring it back; or accept it by its name, which gives up its changes"
+            raise FileGoneError(f"{where} is gone since it was listed", cure) from None
+        except (BaseError, OSError) as error:
+            what = str(error).split("\n")[0]
+            cure = "check the address, AWS_REGION, and that this process may list and read it"
+            raise StorageError(f"{where} cannot be reached: {what}", cure) from error
+
+
+class _Ranges(io.RawIOBase):
+    """A large file, of which each part is read when it is wanted."""
+
+    def __init__(self, storage: Storage, file: DmsFile):
+        self._storage, self._file, self._at = storage, file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        end = min(self._at + len(buffer), self._file.size)
+        found = self._storage._range(self._file, min(self._at, end), end)
+        buffer[: len(found)] = found
+        self._at += len(found)
+        return len(found)
