@@ -19,8 +19,8 @@ from frazil.dms.position import Position
 from frazil.dms.storage import Storage
 from frazil_demo.seaweed import Seaweed
 from frazil_old.config.spec import parse_spec
-from frazil_old.dms.file_names import name_at, time_of_name
 from frazil_old.dms import listing as old_listing
+from frazil_old.dms.file_names import name_at, time_of_name
 from frazil_old.dms.position import LOOK_BACK
 from helpers import spec_of
 
@@ -71,7 +71,9 @@ def run(quick: bool = False) -> list[dict]:
         patch.dict(os.environ, server.environment),
     ):
         names = [_name(i) for i in range(old + NEW)]
-        _fill(server, [f"t/{name}" for name in names] + [f"t{n}/{name}" for n in range(TABLES) for name in names[-NEW:]])
+        _fill(
+            server, [f"t/{name}" for name in names] + [f"t{n}/{name}" for n in range(TABLES) for name in names[-NEW:]]
+        )
         storage = Storage("s3://dms")
 
         def new(since: str) -> list[str]:

@@ -5,14 +5,14 @@ A continuous run lists what comes after the table's position, with an hour to sp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from frazil.dms.file_marks import are_same, is_same_load
-from frazil.dms.file_names import OWN_RECORDS, SHARED, base_name, is_change_file, load_number, name_at, time_of_name
+from frazil.dms.file_names import OWN_RECORDS, SHARED, is_change_file, load_number, name_at, time_of_name
 from frazil.dms.storage import DmsFile, Storage
 from frazil.errors import FrazilError, nearest
 
@@ -68,7 +68,7 @@ def list_table(storage: Storage, folder: str, partition: DatePartition, position
     If the load seems to be another one than the position's, all are listed. Raises SameNameError for load files.
     """
     after = start_after(folder, position.last, partition) if position else ""
-    found = _sorted(storage, folder, storage.list(folder, after), not after)
+    found = _sorted(storage, folder, storage.files(folder, after), not after)
     if after and position and found.loads and not is_same_load(storage, found.loads, position.load):
         return list_table(storage, folder, partition)
     return found
@@ -77,7 +77,7 @@ def list_table(storage: Storage, folder: str, partition: DatePartition, position
 def list_shared(storage: Storage, folder: str, last: str = "") -> tuple[DmsFile, ...]:
     """Return the files of all tables in the folder `CdcPath` by name; with `last`, those that may be new."""
     after = f"{folder}/{name_at(time_of_name(last) - LOOK_BACK, last)}" if SHARED.fullmatch(last) else ""
-    return tuple(sorted((f for f in storage.list(folder, after) if _is_shared(f)), key=lambda f: f.name))
+    return tuple(sorted((f for f in storage.files(folder, after) if _is_shared(f)), key=lambda f: f.name))
 
 
 def list_each(tables: Iterable[Any], listed: Callable[[Any], TableFiles]) -> dict[Any, TableFiles | FrazilError]:
@@ -94,13 +94,24 @@ def list_each(tables: Iterable[Any], listed: Callable[[Any], TableFiles]) -> dic
         return dict(zip(tables, pool.map(look, tables), strict=True))
 
 
-def one_of_copies(storage: Storage, files: Sequence[DmsFile]) -> list[DmsFile]:
-    """Return one file of each name: the same bytes in two places are one file. Raises SameNameError for other bytes."""
-    found: dict[str, DmsFile] = {}
-    for file in sorted(files, key=lambda f: f.path.count("/")):
-        if not are_same(storage, found.setdefault(file.name, file), file):
-            raise _same_name(storage, found[file.name], file)
-    return [file for file in files if found[file.name] is file]
+def one_of_copies(storage: Storage, files: Sequence[DmsFile], parallel: bool = False) -> list[DmsFile]:
+    """Return files without copies: the same bytes in two places are one file.
+
+    Raises SameNameError for other bytes under one name. Folders of a `parallel` load may have them, beside one another.
+    """
+    found: dict[str, list[DmsFile]] = {}
+    for file in sorted(files, key=_depth):
+        named = found.setdefault(file.name, [])
+        if any(are_same(storage, other, file) for other in named):
+            continue
+        if named and not (parallel and _depth(named[0]) == _depth(file)):
+            problem = (
+                f"{storage.shown(named[0].path)} and {storage.shown(file.path)} have the same name and other bytes"
+            )
+            cure = "move the one out of the table's folder that DMS did not write there; let one task write a table to a folder"
+            raise SameNameError(problem, cure)
+        named.append(file)
+    return [file for file in files if file in found[file.name]]
 
 
 def require_schema_folder(storage: Storage, schema: str, table: str) -> None:
@@ -144,27 +155,12 @@ def _sorted(storage: Storage, folder: str, files: Sequence[DmsFile], whole: bool
             foreign.append(file.path)
     loads.sort(key=lambda f: (f.path.rpartition("/")[0], load_number(f.name) or 0, f.name))
     changes.sort(key=lambda f: f.name)
-    own = {f.path[len(folder) + 1 :]: f for f in loads}
-    return TableFiles(folder, _without_copies(storage, own), tuple(changes), tuple(foreign), whole)
+    own = {f.path[len(folder) + 1 :]: f for f in one_of_copies(storage, loads, parallel=True)}
+    return TableFiles(folder, own, tuple(changes), tuple(foreign), whole)
 
 
-def _without_copies(storage: Storage, loads: Mapping[str, DmsFile]) -> dict[str, DmsFile]:
-    """Return load files without copies. Folders of a parallel load count from 1 each, but have no file beside them."""
-    found: dict[str, DmsFile] = {}
-    for path, file in sorted(loads.items(), key=lambda item: item[0].count("/")):
-        same_name = [f for p, f in found.items() if base_name(p) == file.name]
-        if any(are_same(storage, other, file) for other in same_name):
-            continue
-        if file.name in found:
-            raise _same_name(storage, found[file.name], file)
-        found[path] = file
-    return {path: file for path, file in loads.items() if path in found}
-
-
-def _same_name(storage: Storage, one: DmsFile, other: DmsFile) -> SameNameError:
-    problem = f"{storage.shown(one.path)} and {storage.shown(other.path)} have the same name and other bytes"
-    cure = "move the one out of the table's folder that DMS did not write there; let one task write a table to a folder"
-    return SameNameError(problem, cure)
+def _depth(file: DmsFile) -> int:
+    return file.path.count("/")
 
 
 def _is_shared(file: DmsFile) -> bool:

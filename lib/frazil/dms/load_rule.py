@@ -11,10 +11,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from frazil.core.changes import BEFORE, OP, Changes
+from frazil.core.changes import OP, Changes
+from frazil.core.key_changes import APPLY, LEAVE, events
 from frazil.dms.applied import Applied
 from frazil.dms.file_marks import is_same_load, is_unchanged
 from frazil.dms.file_names import base_name, is_change_file
@@ -27,8 +26,8 @@ from frazil.errors import FrazilError, many
 if TYPE_CHECKING:
     from frazil.dms.date_partition import DatePartition
 
-APART_S, COPIED_S = 600.0, 26 * 3600.0
-"""How far times of files may be apart that were written together; a file that landed later than its name says was copied."""
+APART_S, COPIED_S = 1.0, 26 * 3600.0
+"""How far times of files may be apart that were written together, and how long after its name a file may land."""
 
 
 class LoadChangedError(FrazilError, code="load-changed", decision=True):
@@ -66,25 +65,25 @@ def require_one_load(
     there: TableFiles, applied: Applied, storage: Storage, partition: DatePartition, table: str
 ) -> None:
     """Raise MixedLoadError for load files that an earlier load applied, or that are older than a change before the others."""
-    loads = there.loads
-    before = [p for p, f in loads.items() if p in applied.marks and is_unchanged(storage, f, applied.marks[p])]
+    marks, loads = applied.marks, there.loads
+    before = [path for path, file in loads.items() if path in marks and is_unchanged(storage, file, marks[path])]
     old = before if len(before) < len(loads) else []
     if old := old or _before_a_change(loads, there.changes, partition):
-        problem = f"{table}: {len(old)} of {many(len(loads), 'load file')} are older than the others: {', '.join(old[:5])}"
+        problem = f"{table}: some of {many(len(loads), 'load file')} are older than the others: {', '.join(old[:5])}"
         cure = "move files of an older load away, as the new load has their rows; or have DMS load into an empty folder"
         raise MixedLoadError(problem, cure)
 
 
-def _before_a_change(
-    loads: Mapping[str, DmsFile], changes: Iterable[DmsFile], partition: DatePartition
-) -> list[str]:
-    """Return load files that landed before a change file that itself landed before another load file: DMS loads first."""
+def _before_a_change(loads: Mapping[str, DmsFile], changes: Iterable[DmsFile], partition: DatePartition) -> list[str]:
+    """Return load files that landed before a change file that itself landed before another load file: DMS loads first.
+
+    The times of a change file that landed much later than its name says prove nothing: it was copied.
+    """
     newest = max((f.landed for f in loads.values()), default=0.0)
     for change in changes:
+        old = [path for path, f in loads.items() if f.landed < change.landed - APART_S]
         is_copied = abs(change.landed - partition.written_s(change.name)) > COPIED_S
-        margin = APART_S if is_copied else 1.0
-        old = [path for path, f in loads.items() if f.landed < change.landed - margin]
-        if old and newest > change.landed + margin:
+        if old and newest > change.landed + APART_S and not is_copied:
             return old
     return []
 
@@ -131,18 +130,12 @@ def require_load(changes: Changes, position: Position, key: Sequence[str], files
     """
     if position.load != "none" or position.last or not key:
         return
-    names, count = [str(n) for n in range(len(key))], len(changes.rows)
-    now = changes.rows.select(list(key)).rename_columns(names)
-    old = [changes.fact(BEFORE + name) for name in key]
-    was = pa.table([new if o is None else pc.coalesce(o, new) for o, new in zip(old, now.columns, strict=True)], names)
-    inserts = np.append(np.asarray(changes.facts[OP]) == "I", np.full(count, True))
-    place = np.append(2 * np.arange(count), 2 * np.arange(count) + 1)  # a changed key arrives after the old one left
-    events = pa.concat_tables([was, now]).append_column("place", pa.array(place)).append_column("is_insert", pa.array(inserts))
-    first = events.sort_by("place").group_by(names, use_threads=False).aggregate([("place", "first"), ("is_insert", "first")])
-    wrong = first.filter(pc.invert(first["is_insert_first"]))["place_first"]
-    if len(wrong):
-        at = pc.min(wrong).as_py() // 2
-        file, row = files[changes.facts["file"][at].as_py()], changes.facts["number"][at].as_py()
-        problem = f"{table}: the load is missing: {file} row {row} changes a row that was never inserted"
+    of = events(changes, key)
+    op = np.asarray(changes.facts[OP])[of.place]
+    was_there = (of.step == LEAVE) | ((of.step == APPLY) & (op != "I"))
+    wrong = of.place[was_there & (of.before < 0)].tolist()
+    if wrong:
+        file, row = (changes.facts[fact][wrong[0]].as_py() for fact in ("file", "number"))
+        problem = f"{table}: the load is missing: {files[file]} row {row} changes a row that was never inserted"
         cure = "bring the load files; if another folder has them, run 01_full_load in an environment with that source; or accept the file"
         raise LoadMissingError(problem, cure)

@@ -14,7 +14,7 @@ from frazil.dms.file_names import base_name
 from frazil.dms.listing import TableFiles, one_of_copies
 from frazil.dms.position import Position
 from frazil.dms.storage import DmsFile, Storage
-from frazil.errors import FrazilError, many
+from frazil.errors import FrazilError
 
 if TYPE_CHECKING:
     from frazil.dms.date_partition import DatePartition
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 CLOCKS_S = 3600.0
 """How far this machine's clock may be behind that of DMS."""
 NAMED = 5
-RESTART = "restart the table, which applies all changes since its load again"
+"""The most files that a message names."""
 
 
 class LateFileError(FrazilError, code="late-file", decision=True):
-    """A change file arrived after newer ones were applied. Restart the table; or accept the file, which applies it after newer ones."""
+    """A file came late, after newer ones were applied. Restart the table, which applies all in order; or accept the file, which applies it now."""
 
 
 class FileChangedError(FrazilError, code="file-changed", decision=True):
-    """An applied file has other bytes than it had. Restart the table, which applies the file again; or accept it as it is."""
+    """A file has changed since it was applied. Restart the table, which applies the file again; or accept it as it is."""
 
 
 class FileVanishedError(FrazilError, code="file-vanished", decision=True):
@@ -38,11 +38,11 @@ class FileVanishedError(FrazilError, code="file-vanished", decision=True):
 
 
 class FutureFileError(FrazilError, code="file-in-future", decision=True):
-    """A change file's name is a time in the future. Give it the name that DMS wrote, or move it away."""
+    """A file is named after a time in the future. Give it the name that DMS wrote, or move it away."""
 
 
 class RepeatedHourError(FrazilError, code="repeated-hour", decision=True):
-    """Names of files are in the hour that autumn repeats, so they do not tell the order. Accept these files one after the other."""
+    """Files are named in the hour that autumn repeats, so their names tell no order. Accept them one by one, as DMS wrote them."""
 
 
 class SourceChangedError(FrazilError, code="source-changed", decision=True):
@@ -58,29 +58,11 @@ class Finding:
     detail: str = ""
 
     def raised(self, table: str) -> FrazilError:
-        """Return the error, which names some of the files and the ways on."""
-        what, cure = _WORDS[self.error]
+        """Return the error, which names some of the files. What is wrong and the ways on are what the class says."""
+        what, _, cure = str(self.error.__doc__).partition(". ")
         shown = ", ".join(self.names[:NAMED]) + " …" * (len(self.names) > NAMED)
-        return self.error(f"{table}: {many(len(self.names), 'file')} {what}: {shown}{self.detail}", cure)
-
-
-_WORDS = {
-    FileChangedError: ("changed after being applied", f"{RESTART}; or accept the file by its name, as it is"),
-    LateFileError: (
-        "came late, after newer ones were applied",
-        f"{RESTART}; or accept the file by its name, which applies it now",
-    ),
-    FutureFileError: ("named after a time in the future", "give it the name that DMS wrote, or move it away"),
-    RepeatedHourError: (
-        "named in the hour that autumn repeats, in the order in which they landed",
-        "accept them by name, one after the other, as DMS wrote them; have DMS name files in UTC",
-    ),
-    FileVanishedError: (
-        "gone before being applied",
-        "bring it back; or accept it by its name, which gives up its changes",
-    ),
-}
-"""What is wrong with files, and the ways on."""
+        problem = f"{table}: {what[0].lower()}{what[1:]}: {shown}{self.detail}"
+        return self.error(problem, f"{cure[0].lower()}{cure[1:-1]}")
 
 
 def require_kind_of_source(position: Position, landing: str, table: str) -> None:
@@ -88,7 +70,9 @@ def require_kind_of_source(position: Position, landing: str, table: str) -> None
     if not position.last or bool(position.landing) == bool(landing):
         return
     was, now = ("a stream", "files") if position.landing else ("files", "a stream")
-    cure = "adopt the table with the place where the changes of the new source begin; or restart it, which loads it again"
+    cure = (
+        "adopt the table with the place where the changes of the new source begin; or restart it, which loads it again"
+    )
     raise SourceChangedError(f"{table}: its position is one of {was}, and its source is {now}", cure)
 
 
@@ -123,7 +107,12 @@ def sizes(files: Sequence[DmsFile], applied: Applied) -> str:
 
 
 def pending_files(
-    there: TableFiles, position: Position, applied: Applied, storage: Storage, partition: DatePartition, accepted: str = ""
+    there: TableFiles,
+    position: Position,
+    applied: Applied,
+    storage: Storage,
+    partition: DatePartition,
+    accepted: str = "",
 ) -> list[DmsFile]:
     """Return the change files to apply next, in order, up to an hour that autumn repeats.
 

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from obstore.store import RetryConfig
 
 PIECE = 8 << 20
-"""The bytes that are read at a time. A file of this size or less is read by one request."""
 KEPT = 64 << 20
-"""The bytes of small files that are kept, since columns and rows are read one after the other."""
+"""The bytes that are read at a time, so a file of this size is read by one request; and those of small files that are kept for a second reading."""
 RETRIES: RetryConfig = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
 
 
@@ -94,7 +93,7 @@ class Storage:
         """Return the address of a path."""
         return f"{self.address}/{path}".rstrip("/")
 
-    def list(self, folder: str, after: str = "") -> list[DmsFile]:
+    def files(self, folder: str, after: str = "") -> list[DmsFile]:
         """Return the files below a folder by path; with `after`, those whose path comes after it."""
         with self._explained(folder):
             found = obstore.list(self.store, folder, offset=after or None, chunk_size=1000)
