@@ -1,0 +1,85 @@
+"""Whether DMS has completed the load of a table, by the statistics that it keeps: from a JSON file, or asked from DMS itself."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic.alias_generators import to_pascal
+
+from frazil.dms.documents import STATISTICS, TableStatistics, by_table, find, statistics
+from frazil.errors import FrazilError
+from frazil.settings.parameters import SettingError, Settings
+
+TASK = re.compile(r"dms:(arn:[\w-]+:dms:([\w-]+):\d{12}:(task|replication-config):[\w-]+)")
+"""The setting that names a task, or a serverless one."""
+CALLS = {
+    "task": ("describe_replication_tasks", "describe_table_statistics", "replication-task-arn", "ReplicationTaskArn"),
+    "replication-config": ("describe_replications", "describe_replication_table_statistics", "replication-config-arn", "ReplicationConfigArn"),
+}  # fmt: skip
+"""For each kind of task: the calls for its state and its tables, and how each names the task."""
+FAILED = re.compile("FATAL_ERROR|LOW_MEMORY|LOW_DISK|failed", re.IGNORECASE)
+
+
+class DmsSilentError(FrazilError, code="dms-silent"):
+    """DMS does not say how far a task is. Allow the actions that the message names, and correct the task's name."""
+
+
+@dataclass(frozen=True)
+class LoadGate:
+    """The statistics by source table; `task`: the state of the task, if it is known."""
+
+    tables: dict[str, TableStatistics]
+    task: str = ""
+
+    def waits(self, table: str) -> str:
+        """Return why the load of a source table is not complete, and what to do; empty if it is complete."""
+        known = self.tables.get(table)
+        if known and known.loaded:
+            return ""
+        task = f"; the task is {self.task}" if self.task else ""
+        state = f"reports '{known.state}'" if known else "does not know the table"
+        cure = "mend the task and resume it" if FAILED.search(self.task) else "run again when its load is completed"
+        cure = "reload the table in DMS" if known and known.failed else cure
+        return f"DMS {state}{task}: {cure}"
+
+    def rows(self, table: str) -> int | None:
+        """Return how many rows DMS has loaded into a source table; None if it does not say."""
+        return self.tables[table].rows if table in self.tables else None
+
+
+def load_gate(settings: Settings) -> LoadGate | None:
+    """Return the gate that `load_complete_when` names; None if it names none, or a task that only copies changes."""
+    named = settings.load_complete_when
+    if not named.startswith("dms:"):
+        return LoadGate(statistics(Path(settings.place("load_complete_when")))) if named else None
+    if not (found := TASK.fullmatch(named)):
+        cure = "write dms: and the ARN that aws dms describe-replication-tasks prints"
+        raise SettingError(f"load_complete_when: '{named}' names no task", cure)
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    arn, region, kind = found.groups()
+    try:
+        return _asked(boto3.client("dms", region_name=region), arn, *CALLS[kind])
+    except (BotoCoreError, ClientError) as error:
+        actions = " and ".join(f"dms:{to_pascal(call)}" for call in CALLS[kind][:2])
+        cure = f"log in, allow {actions}, correct the ARN, or name a JSON file of the statistics"
+        raise DmsSilentError(f"DMS does not answer about {arn}: {error}", cure) from error
+
+
+def _asked(dms: Any, arn: str, *calls: str) -> LoadGate | None:
+    describe, describe_tables, filtered, named = calls
+    answer = getattr(dms, describe)(Filters=[{"Name": filtered, "Values": [arn]}])
+    (task,) = find(answer, arn, "ReplicationTasks", "Replications")
+    if "cdc" in (task.get("MigrationType"), task.get("ReplicationType")):
+        return None
+    entries, page = [], {named: arn}
+    while page:
+        answer = getattr(dms, describe_tables)(**page)
+        entries += find(answer, arn, *STATISTICS) or ()
+        page = {named: arn, "Marker": answer["Marker"]} if answer.get("Marker") else {}
+    said = (task["Status"], task.get("StopReason"), task.get("LastFailureMessage"), *task.get("FailureMessages", ()))
+    return LoadGate(by_table(entries), ", ".join(text for text in said if text))
