@@ -93,7 +93,7 @@ def _target(model: type[S3Target] | type[StreamTarget], file: Path, *keys: str) 
     if not names.isdisjoint(map(str.lower, document)):  # bare settings
         document = {keys[0]: document}
     settings = find(document, file, *keys, cure="save what aws dms describe-endpoints prints")
-    own = {"FrazilSettings": find(document, file, "FrazilSettings") or {}}
+    own = find(document, file, "FrazilSettings") or {}
     return checked(model, settings | own, str(file), EndpointError)
 
 

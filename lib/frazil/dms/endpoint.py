@@ -64,12 +64,11 @@ class _Target(Entries):
 
 def _stated(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield names and values of settings, first those that an endpoint has as one text."""
-    rest = dict(content)
+    rest = {name: value for name, value in content.items() if name != "FrazilSettings"}
     for part in rest.pop(BESIDE, "").split(";"):
         name, equals, value = part.partition("=")
         if equals:
             yield name.strip(), value
-    yield from rest.pop("FrazilSettings", {}).items()
     yield from rest.items()
 
 
@@ -135,7 +134,8 @@ class S3Target(_Target):
     @classmethod
     def _is_read(cls, text: str, about: ValidationInfo) -> str:
         sign = text.replace("\\n", "\n").replace("\\t", "\t")
-        if sign != "\n" if about.field_name == "csv_row_delimiter" else len(sign) != 1 or not sign.isascii():
+        is_read = sign == "\n" if about.field_name == "csv_row_delimiter" else len(sign) == 1 and sign.isascii()
+        if not is_read:
             cure = "let DMS separate fields by one ASCII character and end rows by \\n, and load the tables again"
             raise Fault(f"files with {text!r} are not read", cure)
         return sign

@@ -76,7 +76,8 @@ def _asked(dms: Any, arn: str, *calls: str) -> LoadGate | None:
     (task,) = find(answer, arn, "ReplicationTasks", "Replications")
     if "cdc" in (task.get("MigrationType"), task.get("ReplicationType")):
         return None
-    entries, page = [], {named: arn}
+    entries: list[Any] = []
+    page = {named: arn}
     while page:
         answer = getattr(dms, describe_tables)(**page)
         entries += find(answer, arn, *STATISTICS) or ()
