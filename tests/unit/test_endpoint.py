@@ -21,7 +21,6 @@ CSV = {"CsvNullValue": "NULL"}
 PARTIAL, SHARED = {**CSV, "UseCsvNoSupValue": True}, {**CSV, "PreserveTransactions": True, "CdcPath": "/all/"}
 SOURCE = {"EndpointType": "SOURCE", "S3Settings": {"CsvDelimiter": ";"}, "ExtraConnectionAttributes": "csvDelimiter=;"}
 OWN = {"FrazilSettings": {"cdcHasOp": False}}
-RULES = [{"rule-type": "selection"}]
 TASK, SERVERLESS = (f"arn:aws:dms:eu-west-1:111111111111:{kind}:ABC" for kind in ("task", "replication-config"))
 
 
@@ -39,13 +38,17 @@ def read(tmp_path):
     return read
 
 
-def test_settings_are_read_in_any_case_and_as_texts(read):
+def test_settings_are_read_in_any_case_and_as_texts_and_say_where_an_op_column_is(read):
     settings = {"CSVNULLVALUE": "", "csvDelimiter": "\\t", "CsvRowDelimiter": "\\n", "Rfc4180": "False", "CdcMaxBatchInterval": "90", "DataFormat": "CSV", "BucketFolder": "/a/b/", "DatePartitionEnabled": "true", "datePartitionDelimiter": "dash"}  # fmt: skip
     found = read(s3_target, {"S3Settings": settings})
     assert found.dialect(header=True) == Dialect("\t", False, True, "")
-    assert (found.cdc_max_batch_interval, found.data_format, found.bucket_folder) == (90, "csv", "a/b")
-    assert found.date_partition.form == "%Y-%m-%d"
+    assert (found.cdc_max_batch_interval, found.bucket_folder, found.date_partition.form) == (90, "a/b", "%Y-%m-%d")
     assert read(s3_target, SHARED).cdc_path == "all" and read(s3_target, {"DataFormat": "parquet"}).null == ""
+    only, both, op = {"CdcInsertsOnly": True}, {"CdcInsertsAndUpdates": True}, {"IncludeOpForFullLoad": True}
+    found = [read(s3_target, {**CSV, **s}) for s in ({}, only, {**only, **op}, {**both, **op})]
+    assert [(t.op_in_load, t.op_in_changes) for t in found] == [(False, True), (False, False), (True, True), (True, True)]  # fmt: skip
+    assert not read(s3_target, {**CSV, **both, **OWN}).op_in_changes
+    assert [read(s3_target, {**s, "CsvNoSupValue": "?"}).not_carried for s in (PARTIAL, CSV)] == ["?", None]
 
 
 def test_every_name_that_aws_knows_is_taken_and_the_rest_is_kept(read):
@@ -53,17 +56,16 @@ def test_every_name_that_aws_knows_is_taken_and_the_rest_is_kept(read):
     words = {"CsvDelimiter": ",", "CsvRowDelimiter": "\n", "DataFormat": "csv", "DatePartitionDelimiter": "NONE", "DatePartitionSequence": "YYYYMM", "DatePartitionTimezone": "UTC"}  # fmt: skip
     texts = dict.fromkeys(known("S3Settings").members, "0") | words | {"compressiontype": "GZIP", "WriteBufferSize": 9}
     assert read(s3_target, {"S3Settings": texts}).unknown == ("WriteBufferSize",)
-    for kind in ("KafkaSettings", "KinesisSettings"):
-        found = read(stream_target, {kind: dict.fromkeys(known(kind).members, "1")})
-        assert found.unknown == () and found.no_hex_prefix and found.use_large_integer_value
+    stated = dict.fromkeys([*known("KafkaSettings").members, *known("KinesisSettings").members], "1")
+    found = read(stream_target, {"KafkaSettings": stated})
+    assert found.unknown == () and found.no_hex_prefix and found.use_large_integer_value
 
 
 REFUSED = [
     (s3_target, {"S3Settings": {}}, ["CsvNullValue is not set", '"CsvNullValue": "NULL"', "check how your files write a null"]),
     (s3_target, {"DataFormat": "parquet", "PreserveTransactions": True, "CdcPath": "c"}, ["CsvNullValue is not set"]),
     (s3_target, {**CSV, "CsvDelimitr": ";"}, ["'CsvDelimitr'", "write CsvDelimiter"]),
-    (s3_target, {**CSV, "CsvDelimiter": "||"}, ["CsvDelimiter", "'||'", "load the tables again"]),
-    (s3_target, {**CSV, "CsvDelimiter": "§"}, ["CsvDelimiter", "ASCII"]),
+    (s3_target, {**CSV, "CsvDelimiter": "§"}, ["CsvDelimiter", "'§'", "ASCII", "load the tables again"]),
     (s3_target, {**CSV, "CsvRowDelimiter": "\r\n"}, ["CsvRowDelimiter", "load the tables again"]),
     (s3_target, {**CSV, "DatePartitionTimezone": "Berlin"}, ["DatePartitionTimezone", "'Berlin'", "Europe/Berlin", "tzdata"]),
     (s3_target, {**CSV, "CdcInsertsOnly": True, "CdcInsertsAndUpdates": True}, ["both on", "turn one off"]),
@@ -91,20 +93,11 @@ def test_what_cannot_be_read_is_refused_with_the_file_what_it_says_and_a_cure(re
     assert [w for w in ("e.json", "[endpoint]", "cure: ", *words) if w not in said] == [], said
 
 
-def test_the_target_says_where_an_op_column_is_and_what_stands_for_values_that_the_log_lacks(read):
-    only, both, op = {"CdcInsertsOnly": True}, {"CdcInsertsAndUpdates": True}, {"IncludeOpForFullLoad": True}
-    found = [read(s3_target, {"S3Settings": {**CSV, **s}}) for s in ({}, only, {**only, **op}, {**both, **op})]
-    assert [(t.op_in_load, t.op_in_changes) for t in found] == [(False, True), (False, False), (True, True), (True, True)]  # fmt: skip
-    assert not read(s3_target, {**CSV, **both, **OWN}).op_in_changes
-    assert [read(s3_target, {**s, "CsvNoSupValue": "?"}).not_carried for s in (PARTIAL, CSV)] == ["?", None]
-
-
 def test_a_date_partition_has_one_before_it_and_names_tell_their_time_but_in_the_hour_that_autumn_repeats():
     for sequence, delimiter, folder, before in [
-        ("YYYYMMDD", "SLASH", "2024/03/01", "2024/02/29"),
         ("YYYYMMDDHH", "NONE", "2024010100", "2023123123"),
         ("YYYYMM", "DASH", "2024-01", "2023-12"),
-        ("DDMMYYYY", "UNDERSCORE", "01_03_2023", "28_02_2023"),
+        ("DDMMYYYY", "SLASH", "01/03/2024", "29/02/2024"),
     ]:
         partition = DatePartition(enabled=True, sequence=sequence, delimiter=delimiter)
         assert partition.before(folder) == before and partition.sorts_by_time is sequence.startswith("Y")
@@ -117,7 +110,7 @@ def test_a_date_partition_has_one_before_it_and_names_tell_their_time_but_in_the
     assert [berlin.repeats(f"2024{time}.csv") for time in times] == [False, True, True, False, False]
 
 
-def test_a_target_is_found_in_every_form_that_aws_prints(read):
+def test_targets_mappings_and_settings_are_found_in_every_form_that_aws_prints(read):
     pipe, texts = {**CSV, "CsvDelimiter": "|"}, "csvdelimiter=|;csvNullValue=NULL; addColumnName=False"
     several = {"Endpoints": [SOURCE, {"EndpointType": "TARGET", "S3Settings": CSV, "ExtraConnectionAttributes": texts, **OWN}]}  # fmt: skip
     for document in (pipe | OWN, {"Endpoint": {"S3Settings": pipe}, **OWN}, several):
@@ -127,26 +120,18 @@ def test_a_target_is_found_in_every_form_that_aws_prints(read):
     kinesis = {"Endpoint": {"KinesisSettings": {"StreamArn": "arn:aws:kinesis:eu-west-1:1:stream/s"}}}
     streams = [read(stream_target, d).address for d in ({"Broker": "a:1, b:2"}, kafka, kinesis, {"KafkaSettings": {}})]
     assert streams == ["kafka://a:1,b:2/kafka-default-topic", "kafka://a:1/t", "kinesis://eu-west-1/s", ""]
-
-
-def test_a_task_shows_its_mappings_and_settings(read):
-    task, logging = {"TableMappings": json.dumps({"rules": RULES})}, {"Logging": {}}
+    bare, logging = {"rules": [{"rule-type": "selection"}]}, {"Logging": {}}
+    task = {"TableMappings": json.dumps(bare)}
     of_task = {"ReplicationTasks": [{**task, "ReplicationTaskSettings": json.dumps(logging)}]}
     serverless = {"ReplicationConfigs": [{**task, "ReplicationSettings": json.dumps(logging)}]}
-    assert [read(rules, d) for d in ({"rules": RULES}, of_task, serverless)] == [RULES] * 3
-    documents = (logging, of_task, serverless, {"rules": RULES})
-    assert [read(task_settings, d) for d in documents] == [logging, logging, logging, {}]
+    assert [read(rules, d) for d in (bare, of_task, serverless)] == [bare["rules"]] * 3
+    assert [read(task_settings, d) for d in (logging, of_task, serverless, bare)] == [logging] * 3 + [{}]
 
 
-# --- whether DMS calls a load completed
-
-
-def table(name: str, state: str, rows: int = 0) -> dict:
-    return {"SchemaName": "public", "TableName": name, "TableState": state, "FullLoadRows": rows}
-
-
-def gate(named: str):
-    return load_gate(Settings(load_complete_when=named))
+CALLS = {
+    TASK: ("describe_replication_tasks", "ReplicationTasks", "replication-task-arn", "describe_table_statistics", "TableStatistics", "ReplicationTaskArn", {"LastFailureMessage": "slow"}),
+    SERVERLESS: ("describe_replications", "Replications", "replication-config-arn", "describe_replication_table_statistics", "ReplicationTableStatistics", "ReplicationConfigArn", {"FailureMessages": ["slow"]}),
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -158,40 +143,33 @@ def dms(monkeypatch):
         yield answers
 
 
-def test_a_table_waits_until_dms_calls_it_completed(dms):
-    task = {"Status": "failed", "MigrationType": "full-load-and-cdc", "StopReason": "Stop Reason FATAL_ERROR"}
-    dms.add_response("describe_replication_tasks", {"ReplicationTasks": [task]}, {"Filters": [{"Name": "replication-task-arn", "Values": [TASK]}]})  # fmt: skip
-    completed, others = [table("a", "Table completed", 2)], [table("b", "Full load"), table("c", "Table error")]
-    dms.add_response("describe_table_statistics", {"TableStatistics": completed, "Marker": "m"}, {"ReplicationTaskArn": TASK})  # fmt: skip
-    dms.add_response("describe_table_statistics", {"TableStatistics": others}, {"ReplicationTaskArn": TASK, "Marker": "m"})  # fmt: skip
-    found = gate(f"dms:{TASK}")
+def told(states: dict[str, str]) -> list[dict]:
+    return [{"SchemaName": "public", "TableName": n, "TableState": s, "FullLoadRows": 2, "FullLoadErrorRows": 3} for n, s in states.items()]  # fmt: skip
+
+
+@pytest.mark.parametrize("arn", CALLS)
+def test_a_table_waits_until_dms_calls_its_load_completed_and_a_dms_that_refuses_is_named(dms, arn):
+    about, task, filtered, tables, listed, named, why = CALLS[arn]
+    stopped = {"Status": "stopped", "StopReason": "Stop Reason FATAL_ERROR", **why}
+    dms.add_response(about, {task: [stopped]}, {"Filters": [{"Name": filtered, "Values": [arn]}]})
+    dms.add_response(tables, {listed: told({"a": "Table completed"}), "Marker": "m"}, {named: arn})
+    dms.add_response(tables, {listed: told({"b": "Full load", "c": "Table error"})}, {named: arn, "Marker": "m"})
+    dms.add_client_error(about, "AccessDeniedException", "not allowed")
+    asks = Settings(load_complete_when=f"dms:{arn}")
+    found, state = load_gate(asks), "is stopped, .*FATAL_ERROR, slow:"
     assert (found.waits("public.a"), found.rows("public.a"), found.rows("public.x")) == ("", 2, None)
     said = " ".join(found.waits(f"public.{name}") for name in "bcx")
-    why = "is failed, Stop Reason FATAL_ERROR:"
-    assert re.search(f"'Full load'.*{why} mend.*'Table error'.*{why} reload.*not know.*{why} mend", said), said
+    assert re.search(f"'Full load'.*{state} mend.*'Table error'.*{state} reload.*not know.*{state} mend", said), said
+    actions = " and ".join(f"dms:{call.title().replace('_', '')}" for call in (about, tables))
+    with pytest.raises(FrazilError, match=f"(?s){arn}.*AccessDenied.*dms-silent.*{actions}"):
+        load_gate(asks)
 
 
-def test_a_serverless_task_is_asked_by_its_own_calls_and_a_file_needs_none(dms, read):
-    replication = {"Status": "running", "ReplicationType": "full-load", "FailureMessages": ["slow"]}
-    tables = {
-        "ReplicationTableStatistics": [
-            table("a", "Before load"),
-            {**table("b", "Table cancelled"), "FullLoadErrorRows": 3},
-        ]
-    }
-    dms.add_response("describe_replications", {"Replications": [replication]}, {"Filters": [{"Name": "replication-config-arn", "Values": [SERVERLESS]}]})  # fmt: skip
-    dms.add_response("describe_replication_table_statistics", tables, {"ReplicationConfigArn": SERVERLESS})
-    assert "'Before load'; the task is running, slow: run again" in gate(f"dms:{SERVERLESS}").waits("public.a")
-    found = read(lambda file: gate(str(file)), tables)
-    assert found.waits("public.b") == "DMS reports 'Table cancelled': reload the table in DMS"
-    assert found.tables["public.b"].errors == 3
-
-
-def test_there_may_be_no_load_to_wait_for_and_a_dms_that_refuses_is_named_with_the_actions_to_allow(dms):
+def test_statistics_may_stand_in_a_file_and_there_may_be_no_load_to_wait_for(dms, read):
+    tables = {"TableStatistics": told({"a": "Before load", "b": "Table cancelled"})}
+    found = read(lambda file: load_gate(Settings(load_complete_when=str(file))), tables)
+    assert found.waits("public.a") == "DMS reports 'Before load': run again when its load is completed"
+    assert found.waits("public.b").endswith("reload the table in DMS") and found.tables["public.b"].errors == 3
     dms.add_response("describe_replication_tasks", {"ReplicationTasks": [{"MigrationType": "cdc"}]})
-    dms.add_client_error("describe_replication_tasks", "AccessDeniedException", "not allowed")
-    assert gate(f"dms:{TASK}") is None and gate("") is None
-    with pytest.raises(FrazilError, match=f"(?s){TASK}.*AccessDenied.*dms-silent.*dms:DescribeReplicationTasks and dms:DescribeTableStatistics"):  # fmt: skip
-        gate(f"dms:{TASK}")
-    with pytest.raises(FrazilError, match="names no task"):
-        gate("dms:arn:aws:dms:eu-west-1:111111111111:rep:ABC")
+    assert load_gate(Settings(load_complete_when=f"dms:{TASK}")) is None and load_gate(Settings()) is None
+    assert "names no task" in read(lambda file: load_gate(Settings(load_complete_when="dms:x")), "")

@@ -134,7 +134,7 @@ class S3Target(_Target):
     @classmethod
     def _is_read(cls, text: str, about: ValidationInfo) -> str:
         sign = text.replace("\\n", "\n").replace("\\t", "\t")
-        is_read = sign == "\n" if about.field_name == "csv_row_delimiter" else len(sign) == 1 and sign.isascii()
+        is_read = sign == "\n" if about.field_name == "csv_row_delimiter" else len(sign.encode()) == 1
         if not is_read:
             cure = "let DMS separate fields by one ASCII character and end rows by \\n, and load the tables again"
             raise Fault(f"files with {text!r} are not read", cure)
