@@ -56,6 +56,11 @@ def of_tables(kind: str, file: str, sound: str, broken: str, tests: str = "commi
     return Fault(f"tables: {kind}", files, ((f"iceberg/{file}", sound, broken),), "frazil")
 
 
+def of_files(kind: str, file: str, sound: str, broken: str) -> Fault:
+    """Return a fault in what `frazil` makes of a source's files."""
+    return Fault(f"files: {kind}", "unit/test_files.py", ((f"{file}.py", sound, broken),), "frazil")
+
+
 FAULTS = [
     fault("a batch does not move the position", "test_history.py",
           ("dms/position.py", "batch=batch, last=last, last_etag=etag, recent=recent", "batch=batch, last=position.last, last_etag=position.last_etag, recent=position.recent")),
@@ -110,6 +115,19 @@ FAULTS = [
     of_tables("a row that lacks values gets nulls", "stored_values.py", "values = stored[name].take(pa.array(at, mask=at < 0))", "values = pa.nulls(len(at), stored[name].type)"),
     of_tables("rows are sorted after their keys are numbered", "data_files.py", "self._writer.write(pa.concat_tables(self._waiting).cast(self.arrow_schema))", "self._writer.write(pa.concat_tables(self._waiting).cast(self.arrow_schema).sort_by('v'))"),
     of_tables("what others committed since is expired", "upkeep.py", "1 + len(require_sound(table))", "1"),
+    of_files("a late file is not seen", "dms/pending", "    late = [f for f in old if", "    late = [f for f in () if"),
+    of_files("a copy is a second file", "dms/listing", "are_same(storage, other, file)", "False"),
+    of_files("a rewritten file is taken as known", "dms/file_marks", "    if file.size != int(size):\n        return False\n    return etag", "    return True or etag"),
+    of_files("a copied file counts as rewritten", "dms/file_marks", "bool(checksum) and", "False and"),
+    of_files("changes from before a load count", "dms/load_rule", "partition.written_s(f.name) < began", "False"),
+    of_files("another version of a file is read", "dms/storage", '{"if_match": file.etag, "range": (begin, end)}', '{"range": (begin, end)}'),
+    of_files("a growing file is read", "dms/storage", "if self.is_local and obstore.head", "if False and obstore.head"),
+    of_files("a file is written over", "dms/storage", 'data, mode="create"', "data"),
+    of_files("a hole in the record accuses files", "dms/applied", "batch.position.batch < later.position.batch - 1", "False"),
+    of_files("a load that is missing is not seen", "dms/load_rule", "was_there & (of.before < 0)", "was_there & False"),
+    of_files("a file that vanished is not missed", "dms/pending", "if name not in names]", "if False]"),
+    of_files("a batch that ends inside of a file goes on behind it", "engine/file_batches", "last=last, rows=self.end", "last=last, rows=None"),
+    of_files("load files that are gone are not missed", "dms/load_rule", "not is_change_file(path) and there.loads and path", "False and there.loads and path"),
 ]  # fmt: skip
 
 
