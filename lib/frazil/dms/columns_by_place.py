@@ -1,0 +1,151 @@
+"""The columns of a file that does not name them: by the settings and rules, or by what the spec says of earlier files."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from frazil.core.changes import OPERATIONS
+from frazil.dms.file_header import OP_NAME, SourceTable, has_header
+from frazil.dms.source_file import SourceFile, first_row, moment
+from frazil.errors import FrazilError, many
+
+Names = tuple[str, ...]
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?")
+
+
+class LayoutError(FrazilError, code="no-layout", decision=True):
+    """Nothing says which columns a file without a header has. Write them as `columns_until`, or correct the setting that the message names."""
+
+
+@dataclass(frozen=True)
+class Headerless:
+    """A file without a header, and its first row; of a file of all tables without the fields of table and schema."""
+
+    row: Sequence[str]
+    table: SourceTable
+    file: SourceFile
+
+    def names(self, lacked: int, others: Sequence[SourceFile]) -> tuple[Names, bool]:
+        """Return the names of the row's fields, as a header would have them, and whether these are earlier columns.
+
+        `lacked` is how many of the source's last columns the newest applied file lacks. Raises LayoutError, whose cure
+        depends on what `others` of the table's files show.
+        """
+        now = (*self.stated, *self.of_source, *self.of_rules)
+        layouts = [*dict.fromkeys(self._layouts(now))]
+        fitting = [names for names in layouts if len(names) == len(self.row)]
+        if len(fitting) == 1:
+            return fitting[0], fitting[0] != now
+        missing = len(now) - len(self.row)
+        if layouts[0] == now and 0 < missing <= lacked:
+            return tuple(name for name in now if name not in self.of_source[-missing:]), True
+        near = min([*layouts, now], key=lambda names: abs(len(names) - len(self.row)))
+        raise LayoutError(self._problem(fitting or layouts[:1]), self._cure(fitting or [near], others))
+
+    # --- what it may have
+
+    @property
+    def stated(self) -> Names:
+        """The names of operation and time, if the settings state them."""
+        time = self.table.target.timestamp_column
+        return (OP_NAME,) * self.table.has_op(self.file) + (time,) * bool(time)
+
+    @property
+    def of_source(self) -> Names:
+        """The names of the source's columns."""
+        return tuple(name for name in self.table.written.columns if name not in self.table.written.added)
+
+    @property
+    def of_rules(self) -> Names:
+        """The names of the columns that rules add."""
+        return (*self.table.written.added, *self.table.written.images)
+
+    def _layouts(self, now: Names) -> Iterator[Names]:
+        """Yield the layouts that count: that of an entry of `columns_until`, or of now, and of a load file also the oldest entry's."""
+        entries = sorted(self.table.spec.columns_until.items(), key=lambda entry: moment(entry[0]))
+        of_loads = [names for last, names in entries if "LOAD" in last]
+        of_changes = [(moment(last), names) for last, names in entries if "LOAD" not in last]
+        of_file = [names for until, names in of_changes if moment(self.file.name) <= until]
+        holding = of_loads if self.file.of_load else of_file
+        if not holding:
+            yield now
+        for entry in holding[:1] or [names for _, names in of_changes[:1] if self.file.of_load]:
+            yield from self._meant(entry)
+
+    def _meant(self, entry: Names) -> Iterator[Names]:
+        """Yield what an entry may mean: if it names neither operation nor time, the stated ones come first, or there are none."""
+        columns, time = self.table.written.columns, self.table.target.timestamp_column
+        has_op = any(name.lower() == OP_NAME.lower() and name not in columns for name in entry[:1])
+        is_whole = has_op or time in {*entry} - {*columns}
+        if not is_whole:
+            yield (*self.stated, *entry)
+        if is_whole or OP_NAME not in self.stated or self.file.of_load or self.row[0] not in OPERATIONS:
+            yield entry
+
+    # --- the error
+
+    def _behind(self, names: Names) -> Names:
+        """Return names without those of operation and time in front, if these are as stated."""
+        return names[len(self.stated) :] if names[: len(self.stated)] == self.stated else names
+
+    def _problem(self, near: Sequence[Names]) -> str:
+        spec, beside = self.table.spec, " beside table and schema" if self.file.of_all_tables else ""
+        hidden = any(column.mask for column in spec.columns) or spec.exclude
+        shown = "a row of a table with masked or excluded columns" if hidden else repr([*self.row])[:200]
+        wanted = [f"{len(names)} in the layout ({', '.join(self._behind(names))})" for names in near]
+        return f"{self.file.where} row 1: {many(len(self.row), 'field')}{beside}, and {' or '.join(wanted)}: {shown}"
+
+    def _cure(self, near: Sequence[Names], others: Sequence[SourceFile]) -> str:
+        names, missing, file = self._behind(near[0]), len(near[0]) - len(self.row), self.table.spec.file
+        shown, stated = _shown(self.row), (OP_NAME in self.stated, bool(self.table.target.timestamp_column))
+        if shown != stated and sum(shown) + len(names) == len(self.row):
+            return self._cure_of_setting(names, shown[0] != stated[0], others)
+        if missing < 0:
+            return f"list the source's new columns in {file}, with {_entry('<the last file without them>', names)}"
+        options = [self._behind(layout) for layout in near] if not missing else self._without(names, missing)
+        return f"write {' or '.join(_entry(self.file.name, option) for option in options)} into {file}"
+
+    def _without(self, names: Names, missing: int) -> Iterator[Names]:
+        """Yield names without the source's last columns, and without those of rules that may have begun later."""
+        added, images = (*self.table.written.added,), (*self.table.written.images,)
+        of_source = tuple(name for name in names if name not in self.of_rules)
+        for later in dict.fromkeys([images, added, added + images]):
+            if len(later) == missing:
+                yield tuple(name for name in names if name not in later)
+        yield tuple(name for name in names if name not in of_source[-missing:])
+
+    def _cure_of_setting(self, names: Names, of_op: bool, others: Sequence[SourceFile]) -> str:
+        """Return the cure of a setting that the row contradicts; if another file shows the opposite, no value of it fits both."""
+        setting = ("IncludeOpForFullLoad" if self.file.of_load else "CdcHasOp") if of_op else "TimestampColumnName"
+        correct, shown = f"correct {setting} in the endpoint's JSON, as the task has it", _shown(self.row)
+        for other in others:
+            is_alike = other.of_load == self.file.of_load or not of_op
+            theirs = _shown_by(other, self.table) if is_alike else None
+            if theirs is None or theirs[not of_op] == shown[not of_op]:
+                continue
+            first, own = (self.file, shown) if self.file.place < other.place else (other, theirs)
+            own_names = [OP_NAME] * own[0] + [self.table.target.timestamp_column or "commit_time"] * own[1]
+            write = f"write {_entry(first.name, (*own_names, *names))} into {self.table.spec.file}"
+            return f"{other.where} shows the opposite: {write}" + (f", and {correct}" if first is other else "")
+        return correct
+
+
+def _shown(row: Sequence[str]) -> tuple[bool, bool]:
+    """Return whether a row begins with an operation, and whether a time comes then."""
+    has_op = row[0] in OPERATIONS
+    return has_op, len(row) > has_op and _TIME.fullmatch(row[has_op]) is not None
+
+
+def _shown_by(file: SourceFile, table: SourceTable) -> tuple[bool, bool] | None:
+    """Return what the first row of a file shows; nothing if it is Parquet, empty, or has a header."""
+    row = [] if file.is_parquet else first_row(file, table.target.dialect(False))
+    return _shown(row) if row and not has_header(row, table, table.has_op(file)) else None
+
+
+def _entry(last: str, names: Names) -> str:
+    """Return an entry of `columns_until` as a spec has it."""
+    listed = (name if re.fullmatch(r"[A-Za-z_]\w*", name) else json.dumps(name, ensure_ascii=False) for name in names)
+    return f"columns_until: {{{last}: [{', '.join(listed)}]}}"

@@ -1,0 +1,188 @@
+"""The table mappings of a DMS task, resolved for each table once: under which names DMS writes it, with which columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from frazil.errors import FrazilError, nearest
+from frazil.settings.column import Column
+from frazil.settings.spec import TableSpec
+
+SEQUENCE = re.compile(r"\s*\$?AR_H_CHANGE_SEQ\s*", re.IGNORECASE)
+"""The expression of an added column that is the witness of order."""
+_IMAGES: dict[str, Callable[[Column, TableSpec], bool]] = {
+    "pk-only": lambda column, spec: column.name in spec.key,
+    "non-lob": lambda column, spec: column.dms_type not in ("CLOB", "NCLOB", "BLOB"),
+    "all": lambda column, spec: True,
+}
+"""Which columns have a before-image, by the rule's filter."""
+_RENAMES: dict[str, Callable[[str, str, str], str]] = {
+    "rename": lambda name, value, old: value,
+    "convert-lowercase": lambda name, value, old: name.lower(),
+    "convert-uppercase": lambda name, value, old: name.upper(),
+    "add-prefix": lambda name, value, old: value + name,
+    "add-suffix": lambda name, value, old: name + value,
+    "remove-prefix": lambda name, value, old: name.removeprefix(value),
+    "remove-suffix": lambda name, value, old: name.removesuffix(value),
+    "replace-prefix": lambda name, value, old: value + name[len(old) :] if name.startswith(old) else name,
+    "replace-suffix": lambda name, value, old: name[: len(name) - len(old)] + value if name.endswith(old) else name,
+}
+"""What actions make of a name, with the rule's `value` and `old-value`."""
+
+
+class MappingsError(FrazilError, code="mappings"):
+    """The table mappings do not say how DMS writes a table. Correct the copy of the mappings, so that it has what the task applies."""
+
+
+class SameSourceError(FrazilError, code="same-source"):
+    """Several specs read the same files or messages. Keep one spec; an added column in its key tells their rows apart."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """How DMS writes a table: `schema` and `table` name its folders, and stand in messages.
+
+    `names` has by column of the spec its names in files, the present one first: in file order, added columns last. Columns
+    that DMS leaves out are absent. `added` has the expression of each added column in the order of the rules, `images` the
+    column of each before-image. `further_images` are names that before-images had earlier, or would have if the source's
+    key had further columns. Of a Kafka target, `topic` is what the rules name.
+    """
+
+    schema: str
+    table: str
+    names: dict[str, tuple[str, ...]]
+    added: dict[str, str]
+    images: dict[str, str]
+    further_images: dict[str, str]
+    topic: str
+    selected: bool
+
+    @property
+    def sequence(self) -> str:
+        """The name of the added column that is the witness of order; empty if there is none."""
+        return next((name for name, expression in self.added.items() if SEQUENCE.fullmatch(expression)), "")
+
+    @cached_property
+    def columns(self) -> dict[str, str]:
+        """The column of the spec by each present name in files."""
+        return {names[0]: column for column, names in self.names.items()}
+
+    @cached_property
+    def former(self) -> dict[str, str]:
+        """The column of the spec by each earlier name that no column has now."""
+        earlier = {name: column for column, names in self.names.items() for name in names[1:]}
+        return {name: column for name, column in earlier.items() if name not in self.columns}
+
+    def columns_in(self, names: Collection[str]) -> dict[str, str]:
+        """Return the column of the spec by those names in a file that are one; of a column's names the newest counts.
+
+        So a file that has an earlier name alone does not have the column that took that name since.
+        """
+        found = {name: column for name, column in self.columns.items() if name in names}
+        for column, known in self.names.items():
+            newest = next((name for name in known if name in names), known[0])
+            found |= {newest: column} if newest != known[0] else {}
+        return found
+
+
+def resolve(rules: Sequence[dict], spec: TableSpec) -> Written:
+    """Return how DMS writes a table by the rules of the task's mappings. Raises MappingsError."""
+    schema, table = spec.source.split(".")
+    own = _Rules(spec.source, [r for r in rules if _is_about(r, {"schema-name": schema, "table-name": table})])
+    added = {rule["value"]: rule.get("expression", "") for rule in own.acting("add-column")}
+    columns = [column for column in spec.columns if column.name not in added and own.leaves(column.name)]
+    names = {column.name: own.names(column) for column in columns}
+    listed = {column.name: (column.name, *column.renamed_from) for column in spec.columns}
+    names |= {name: listed[name] for name in added if name in listed}
+    places = own.renamed("schema", schema), own.renamed("table", table)
+    is_selected = any(own.acting(word) for word in ("include", "explicit")) and not own.acting("exclude")
+    selects_all = all(rule.get("rule-type") != "selection" for rule in rules)
+    images = own.images(spec, columns, names)
+    return Written(*places, names, added, *images, own.topic(), is_selected or selects_all)
+
+
+def require_own_folders(written: Mapping[str, Written]) -> dict[str, SameSourceError]:
+    """Return the error of each table, by source, whose files or messages are those of another one too."""
+    sharing: dict[tuple[str, str], list[str]] = {}
+    for source, own in written.items():
+        sharing.setdefault((own.schema, own.table), []).append(source)
+    found: dict[str, SameSourceError] = {}
+    for place, sources in sharing.items():
+        problem = f"the task's rules write {' and '.join(sources)} to one place, {'.'.join(place)}"
+        cure = "keep one spec, with the rows of all; for rows that share a key, let a rule add a column with $AR_M_SOURCE_TABLE_NAME, and list it in the spec and its key"
+        found |= {source: SameSourceError(problem, cure) for source in sources if len(sources) > 1}
+    return found
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """The rules about a table."""
+
+    source: str
+    rules: Sequence[dict]
+
+    def acting(self, action: str) -> list[dict]:
+        return [rule for rule in self.rules if rule.get("rule-action") == action]
+
+    def leaves(self, column: str) -> bool:
+        """Return whether the rules let DMS write a column."""
+        removes, includes = (
+            [_is_about(rule, {"column-name": column}) for rule in self.acting(action)]
+            for action in ("remove-column", "include-column")
+        )
+        return not any(removes) and (any(includes) or not includes)
+
+    def names(self, column: Column) -> tuple[str, ...]:
+        """Return a column's names in files, the present one first."""
+        return tuple(dict.fromkeys(self.renamed("column", name) for name in (column.name, *column.renamed_from)))
+
+    def renamed(self, target: str, name: str) -> str:
+        """Return the name of a schema, table or column after the rules; DMS applies one rule to an object."""
+        found: dict[str, dict] = {}
+        for rule in self.rules:
+            action = rule.get("rule-action", "")
+            if rule.get("rule-target") == target and action in _RENAMES and _is_about(rule, {f"{target}-name": name}):
+                found[_RENAMES[action](name, rule.get("value") or "", rule.get("old-value") or "")] = rule
+        if len(found) > 1:
+            named = ", ".join(f"'{r.get('rule-name', r.get('rule-id', '?'))}' to '{n}'" for n, r in found.items())
+            cure = "DMS applies one rule to an object: remove the others from the copy of the mappings"
+            raise MappingsError(f"{self.source}: several rules rename the {target} '{name}': {named}", cure)
+        return next(iter(found), name)
+
+    def images(
+        self, spec: TableSpec, columns: Sequence[Column], names: Mapping[str, Sequence[str]]
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the columns by the names of their before-images, and by further names that these may have."""
+        rules = self.acting("add-before-image-columns")
+        if not rules:
+            return {}, {}
+        stated = rules[0].get("before-image-def", {})
+        if (wanted := stated.get("column-filter", "pk-only")) not in _IMAGES:
+            raise MappingsError(f"{self.source}: '{wanted}' is no column-filter", nearest(str(wanted), _IMAGES))
+        prefix, suffix = stated.get("column-prefix", ""), stated.get("column-suffix", "")
+        prefix = prefix if prefix or suffix else "BI_"
+        own = {f"{prefix}{c.name}{suffix}": c.name for c in columns if _IMAGES[wanted](c, spec)}
+        known = [(name, c.name) for c in columns for name in (*c.renamed_from, *names[c.name][::-1], c.name)]
+        return own, {f"{prefix}{name}{suffix}": c for name, c in known if f"{prefix}{name}{suffix}" not in own}
+
+    def topic(self) -> str:
+        """Return the topic of the rules; nothing if they name none, or several."""
+        mapped = [rule for rule in self.rules if rule.get("rule-type") == "object-mapping"]
+        topics = {rule.get("kafka-target-topic") or "" for rule in mapped}
+        return topics.pop() if len(topics) == 1 else ""
+
+
+def _is_about(rule: dict, names: Mapping[str, str]) -> bool:
+    """Return whether a rule's locator has some names; what it leaves out may be anything."""
+    return all(_is_like(name, rule.get("object-locator", {}).get(part, "%")) for part, name in names.items())
+
+
+def _is_like(name: str, pattern: str) -> bool:
+    """Return whether a name is one of a locator's pattern: `%` any text, `_` any sign, `[ab]` one of some; in the same case."""
+    forms = {"%": ".*", "_": "."}
+    parts = re.findall(r"\[[^\]]+\]|.", pattern, re.DOTALL)
+    signs = (forms.get(part) or (part.replace("\\", r"\\") if len(part) > 1 else re.escape(part)) for part in parts)
+    return re.fullmatch("".join(signs), name, re.DOTALL) is not None

@@ -1,0 +1,84 @@
+"""A file of a table as its columns are looked for: what it is, and its first row."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from frazil.core.row_blocks import BOM, Dialect, blocks
+
+PARQUET = b"PAR1"
+HEAD = 1 << 16
+"""Bytes in which a first row is looked for; a longer one is looked for in eight times as many."""
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file of a table: its base name, and what errors call it.
+
+    `head` returns its first bytes, unpacked: as many as it is asked for, or all; it is asked several times. Of a file of
+    all tables these are the table's own rows. `open` opens it; only Parquet is opened.
+    """
+
+    name: str
+    where: str
+    head: Callable[[int], bytes]
+    open: Callable[[], BinaryIO]
+    of_load: bool = False
+    of_all_tables: bool = False
+
+    @property
+    def is_parquet(self) -> bool:
+        """Whether its bytes are Parquet; other files are CSV."""
+        return self.head(len(PARQUET)) == PARQUET
+
+    @property
+    def place(self) -> tuple[bool, str]:
+        """What orders the files of a table: load files come first, then change files by the time in their names."""
+        return not self.of_load, moment(self.name)
+
+
+def moment(name: str) -> str:
+    """Return the digits of a file's base name, which rise with its time, whatever its folder, form and ending."""
+    return re.sub(r"\D", "", name.rpartition("/")[2].split(".")[0])
+
+
+def first_row(file: SourceFile, dialect: Dialect) -> list[str]:
+    """Return the texts of the first row of a CSV file, or its names; a file without rows has none.
+
+    Raises RowBordersError if its end is hidden.
+    """
+    size = HEAD
+    while True:
+        text = (head := file.head(size)).removeprefix(BOM)
+        line = _first_line(text, dialect.quotes)
+        is_whole = len(head) < size
+        if line is not None and not line.endswith(b"\r"):
+            return _fields(line.decode("utf-8", "replace"), dialect)
+        if is_whole or line is not None:
+            next(blocks([text], dialect, file.where, size=max(1, len(text))), None)  # refuses what hides where rows end
+            return [] if line is None else _fields(line.decode("utf-8", "replace"), dialect)
+        size *= 8
+
+
+def _first_line(text: bytes, quotes: bool) -> bytes | None:
+    """Return the first line that is not empty, without its end; None: it does not end here."""
+    begin = len(text) - len(text.lstrip(b"\n"))
+    at, open_quotes = begin, 0
+    while (end := text.find(b"\n", at)) >= 0:
+        open_quotes += text.count(b'"', at, end) if quotes else 0
+        if open_quotes % 2 == 0:
+            return text[begin:end]
+        at = end + 1
+    return None
+
+
+def _fields(line: str, dialect: Dialect) -> list[str]:
+    """Return the texts of a row."""
+    if not dialect.quotes:
+        return line.split(dialect.delimiter)
+    delimiter = re.escape(dialect.delimiter)
+    found = re.findall(rf'{delimiter}("(?:[^"]|"")*"|[^{delimiter}]*)', dialect.delimiter + line)
+    return [text[1:-1].replace('""', '"') if text.startswith('"') else text for text in found]
