@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +11,7 @@ import pytest
 from frazil.core.csv import Reader
 from frazil.core.row_blocks import Dialect
 from frazil.dms.columns_by_place import LayoutError
+from frazil.dms.endpoint import S3Target
 from frazil.dms.file_columns import FileColumns, file_columns
 from frazil.dms.file_header import SourceTable
 from frazil.dms.mappings import Written, require_own_folders, resolve
@@ -26,7 +26,7 @@ EARLY = {"columns_until": {FILE: ["id", "v"]}}
 SEQ = {"rule-action": "add-column", "value": "seq", "expression": " $ar_h_change_seq"}
 SRC = {"rule-action": "add-column", "value": "src", "expression": "'eu'"}
 IMAGE = {"rule-action": "add-before-image-columns"}
-OF_TARGET = {"header": False, "op_in_load": False, "op_in_changes": True, "timestamp_column": "ts", "null": "N", "not_carried": "?"}  # fmt: skip
+OF_TARGET = {"AddColumnName": False, "IncludeOpForFullLoad": False, "CdcHasOp": True, "TimestampColumnName": "ts", "CsvNullValue": "N", "UseCsvNoSupValue": True, "CsvNoSupValue": "?"}  # fmt: skip
 
 
 def rule(action: str, value: str = "", on: str = "column", at: str = "%", **more) -> dict:
@@ -53,8 +53,7 @@ def found(data, columns=(ID, V), name=FILE, rules=(SEQ, IMAGE), **more) -> FileC
     settings = OF_TARGET | {n: more.pop(n) for n in OF_TARGET.keys() & more.keys()}
     lacked, others, shared = (more.pop(n, default) for n, default in (("lacked", 0), ("others", {}), ("shared", False)))
     spec = spec_of(*columns, **more)
-    target = SimpleNamespace(**settings, dialect=lambda header: Dialect(header=header))
-    table = SourceTable(spec, resolve(rules, spec), target)
+    table = SourceTable(spec, resolve(rules, spec), S3Target.model_validate(settings))
     return file_columns(table, source_file(name, data, shared), lacked, [source_file(*o) for o in others.items()])
 
 
@@ -132,10 +131,10 @@ def test_tables_in_one_folder_fail_alone_with_the_form_of_one_table():
 @pytest.mark.parametrize(
     ("header", "columns", "wanted", "more"),
     [
-        ("Op,ts,id,v,seq,BI_id", (ID, V), "op ts +id +v seq -id", {}), ("id,v", (ID, V), "+id +v", {"name": LOAD, "header": True}), ("Op,id,v", (ID, V), "op +id +v", {"name": LOAD}),
+        ("Op,ts,id,v,seq,BI_id", (ID, V), "op ts +id +v seq -id", {}), ("id,v", (ID, V), "+id +v", {"name": LOAD, "AddColumnName": True}), ("Op,id,v", (ID, V), "op +id +v", {"name": LOAD}),
         ("ts,id,op,v,seq,BI_id", (ID, OP, V), "ts +id +op +v seq -id", {"name": LOAD}), ("Op,ts,id,op,v", (ID, OP, V), "op ts +id +op +v", {}), ("op,ts,v,id", W, "op ts +v +id", {}),
         ("Op,ts,id,Op,v", (ID, "Op INT4", V), "op ts +id +Op +v", {}), ("Op,ts,id,op,v", (ID, OP, V), "op ts +id . +v", {"exclude": ["op"]}), ("Op,ts,id,op,v", (ID, V), "op ts +id . +v", {}),
-        ("Op,ts,id,ts,v", (ID, "ts INT4", V), "op ts +id +ts +v", {}), ("Op,id,ts,v", (ID, "ts INT4", V), "op +id +ts +v", {}), ("id,v", (ID, V), "+id +v", {"op_in_changes": False}),
+        ("Op,ts,id,ts,v", (ID, "ts INT4", V), "op ts +id +ts +v", {}), ("Op,id,ts,v", (ID, "ts INT4", V), "op +id +ts +v", {}), ("id,v", (ID, V), "+id +v", {"CdcHasOp": False}),
         ("Op,ts,id,seq,v,seq,BI_id", (ID, "seq INT4", V), "op ts +id +seq +v seq -id", {}), ("Op,ts,id,v,seq", (ID, "seq WSTRING(9)", V), "op ts +id +v +seq", {}),
         ("Op,ts,id,seq,v,seq", (ID, V), "op ts +id . +v seq", {}), ("Op,ts,id,v,seq,w", W, "op ts +id +v seq +w", {}), ("n,BI_id,OP,id,v,ts,seq", (ID, V), ". -id op +id +v ts seq", {}),
         ("Op,ts,id,BI_id,v,seq,BI_id", (ID, "BI_id INT4", V), "op ts +id +BI_id +v seq -id", {}), ("Op,ts,id,v,x,BI_id,BI_v", (ID, V), "op ts +id +v . -id .", {}),
@@ -176,12 +175,12 @@ def test_a_file_that_leaves_a_column_unclear_or_cannot_have_its_values_is_refuse
 @pytest.mark.parametrize(
     ("row", "columns", "header", "more"),
     [
-        ("id,v", (ID, V), True, {}), ("a,b", (A, B), True, {}), ("ts,a", (A, B), True, {"timestamp_column": "ts"}), ("a,x", (A, B), True, {"header": True}), ("a,x", (A, B), False, {}),
-        ("1,id", (ID, V), False, {}), ("a", (A,), False, {}), ("1,x", (ID, V), False, {"header": True}), ("I,id,v", (ID, V), False, {"header": True, "op_in_load": True}),
+        ("id,v", (ID, V), True, {}), ("a,b", (A, B), True, {}), ("ts,a", (A, B), True, {"TimestampColumnName": "ts"}), ("a,x", (A, B), True, {"AddColumnName": True}), ("a,x", (A, B), False, {}),
+        ("1,id", (ID, V), False, {}), ("a", (A,), False, {}), ("1,x", (ID, V), False, {"AddColumnName": True}), ("I,id,v", (ID, V), False, {"AddColumnName": True, "IncludeOpForFullLoad": True}),
     ],
 )  # fmt: skip
 def test_the_first_row_shows_whether_it_is_a_header_and_else_the_setting_does(row, columns, header, more):
-    seen = found(f"{row}\n", columns, LOAD, (), **{"timestamp_column": "", "key": columns[0].split()[0]} | more)
+    seen = found(f"{row}\n", columns, LOAD, (), **{"TimestampColumnName": "", "key": columns[0].split()[0]} | more)
     assert seen.dialect.header == header
 
 
@@ -189,7 +188,7 @@ def test_the_first_row_shows_whether_it_is_a_header_and_else_the_setting_does(ro
     ("row", "wanted", "earlier", "more"),
     [
         (f"I,{TIME},1,a,5,,", "op ts +id +v +w seq -id", False, {}), (f"{TIME},1,a,5,,", "ts +id +v +w seq -id", False, {"name": LOAD}),
-        (f"I,t,public,{TIME[:19]},1,a,5,,", "op . . ts +id +v +w seq -id", False, {"shared": True, "op_in_changes": False}), (f"I,{TIME},1,a,,", "op ts +id +v seq -id", True, {"lacked": 1}),
+        (f"I,t,public,{TIME[:19]},1,a,5,,", "op . . ts +id +v +w seq -id", False, {"shared": True, "CdcHasOp": False}), (f"I,{TIME},1,a,,", "op ts +id +v seq -id", True, {"lacked": 1}),
         (f"I,{TIME},1,a", "op ts +id +v", True, EARLY), (f"I,{TIME},1,a,5,,", "op ts +id +v +w seq -id", False, EARLY | {"name": LATER}), ("1,a", "+id +v", True, EARLY),
         ("I,1,a", "op +id +v", True, {"columns_until": {LATER: ["id"], f"x/{FILE}.gz": ["Op", "id", "v"]}}), ("1,a", "+id +v", True, {"name": LOAD, "columns_until": {FILE: ["id"], LOAD: ["id", "v"]}}),
         (f"{TIME},1,a,,", "ts +id +v seq -id", True, {"name": LOAD, "columns_until": {LATER: ["id"], FILE: ["id", "v", "seq", "BI_id"]}}),
@@ -198,7 +197,7 @@ def test_the_first_row_shows_whether_it_is_a_header_and_else_the_setting_does(ro
 )  # fmt: skip
 def test_fields_without_names_are_told_by_place(row, wanted, earlier, more):
     seen = found(f"\n{row}\n{row}\n", W, **more)
-    assert (short(seen), seen.earlier, seen.dialect) == (wanted, earlier, Dialect())
+    assert (short(seen), seen.earlier, seen.dialect) == (wanted, earlier, Dialect(null="N"))
 
 
 @pytest.mark.parametrize(
@@ -210,7 +209,7 @@ def test_fields_without_names_are_told_by_place(row, wanted, earlier, more):
         (f"I,{TIME},1", rf"3 fields, and 4 .*{{{FILE}: \[id\]}}", EARLY), (f"I,{TIME},1,a,,", r"6 fields, and 4 .*\[id, v, seq, BI_id\]", {"lacked": 1} | EARLY),
         ("I,1,a,5,,", "cure: correct TimestampColumnName", {}), (f"{TIME},1,a,5,,", "cure: correct CdcHasOp", {"others": {LOAD: "1,a\n"}}),
         ("1,a,5,,", rf"{FILE} shows the opposite: write columns_until: {{{LOAD}: \[id, v, w, seq, BI_id\]}} into <memory>$", {"name": LOAD, "others": {LATER: "", FILE: f"I,{TIME},1,a,5,,\n"}}),
-        (f"I,{TIME},1,a,5,,", rf"{LOAD} shows .*{{{LOAD}: \[id, v, w, seq, BI_id\]}} .*and correct Timestamp", {"timestamp_column": "", "others": {LOAD: "1,a,5,,\n"}}),
+        (f"I,{TIME},1,a,5,,", rf"{LOAD} shows .*{{{LOAD}: \[id, v, w, seq, BI_id\]}} .*and correct Timestamp", {"TimestampColumnName": "", "others": {LOAD: "1,a,5,,\n"}}),
         (f"{TIME},1,a,5", r"\[id, v, w\]} or .*\[id, v, old\]}", {"name": LOAD, "rules": (), "columns_until": {FILE: ["id", "v", "old"]}}),
     ],
 )  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from frazil.core.row_blocks import BOM, Dialect, blocks
+from frazil.core.row_blocks import Dialect, RowBordersError, blocks
 
 PARQUET = b"PAR1"
 HEAD = 1 << 16
@@ -52,27 +52,16 @@ def first_row(file: SourceFile, dialect: Dialect) -> list[str]:
     """
     size = HEAD
     while True:
-        text = (head := file.head(size)).removeprefix(BOM)
-        line = _first_line(text, dialect.quotes)
-        is_whole = len(head) < size
-        if line is not None and not line.endswith(b"\r"):
-            return _fields(line.decode("utf-8", "replace"), dialect)
-        if is_whole or line is not None:
-            next(blocks([text], dialect, file.where, size=max(1, len(text))), None)  # refuses what hides where rows end
-            return [] if line is None else _fields(line.decode("utf-8", "replace"), dialect)
-        size *= 8
-
-
-def _first_line(text: bytes, quotes: bool) -> bytes | None:
-    """Return the first line that is not empty, without its end; None: it does not end here."""
-    begin = len(text) - len(text.lstrip(b"\n"))
-    at, open_quotes = begin, 0
-    while (end := text.find(b"\n", at)) >= 0:
-        open_quotes += text.count(b'"', at, end) if quotes else 0
-        if open_quotes % 2 == 0:
-            return text[begin:end]
-        at = end + 1
-    return None
+        head = file.head(size)
+        try:
+            block = next(blocks([head], dialect, file.where, size=HEAD), None)
+        except RowBordersError:
+            if len(head) < size:
+                raise
+            size *= 8
+            continue
+        line = block.line(1) if block else b""
+        return _fields(line.decode("utf-8", "replace"), dialect) if line else []
 
 
 def _fields(line: str, dialect: Dialect) -> list[str]:
