@@ -49,8 +49,7 @@ def measure(table: LakeTable) -> Health:
     gone = sum(map(table.vectors.count, files))
     rows, size = sum(f.rows for f in files) - gone, sum(f.size for f in files)
     median = float(np.median([f.size for f in files])) if files else 0.0
-    snapshots = len(table.committed_ms)
-    return Health(rows, len(files), size, median, gone, len(deletes), snapshots, table.metadata_bytes)
+    return Health(rows, len(files), size, median, gone, len(deletes), len(table.committed_ms), table.metadata_bytes)
 
 
 def missing_tags(table: LakeTable, now: datetime) -> Iterator[tuple[str, Snapshot, timedelta]]:
@@ -88,18 +87,22 @@ def expire(table: LakeTable, keep_hours: float) -> int:
     """
     if table.metadata.properties.get("gc.enabled") == "false":  # others need the files
         return 0
-    older = int((time.time() - keep_hours * 3600) * 1000)
-    gone = json.loads(table.bridge.expire(table.handle, older, 1 + len(require_sound(table))))
+    least = 1 + len(require_sound(table))
+    gone = json.loads(table.bridge.expire(table.handle, _kept_since_ms(keep_hours), least))
     table.refresh()
     return len(gone)
 
 
 def expire_if_large(table: LakeTable, keep_hours: float) -> int:
-    """Expire while ingesting, once the metadata are large and a quarter of them is old; return how many snapshots are gone."""
+    """Expire while ingesting, once the metadata are large and a quarter of the snapshots is old; return how many are gone."""
     if table.metadata_bytes <= MOST_METADATA:
         return 0
-    old = sum(ms < 1000 * (time.time() - 3600 * keep_hours) for ms in table.committed_ms)
-    return expire(table, keep_hours) if old > len(table.committed_ms) / 4 else 0
+    committed, since = table.committed_ms, _kept_since_ms(keep_hours)
+    return expire(table, keep_hours) if sum(ms < since for ms in committed) > len(committed) / 4 else 0
+
+
+def _kept_since_ms(keep_hours: float) -> int:
+    return int((time.time() - keep_hours * 3600) * 1000)
 
 
 def remove_orphans(table: LakeTable) -> list[str]:
