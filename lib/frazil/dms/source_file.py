@@ -42,7 +42,7 @@ class SourceFile:
 
 def moment(name: str) -> str:
     """Return the digits of a file's base name, which rise with its time, whatever its folder, form and ending."""
-    return re.sub(r"\D", "", name.rpartition("/")[2].split(".")[0])
+    return re.sub(r"\D", "", name.rpartition("/")[2])
 
 
 def first_row(file: SourceFile, dialect: Dialect) -> list[str]:
@@ -51,16 +51,13 @@ def first_row(file: SourceFile, dialect: Dialect) -> list[str]:
     Raises RowBordersError if its end is hidden.
     """
     size = HEAD
-    while True:
-        text = (head := file.head(size)).removeprefix(BOM)
-        line = _first_line(text, dialect.quotes)
-        is_whole = len(head) < size
-        if line is not None and not line.endswith(b"\r"):
-            return _fields(line.decode("utf-8", "replace"), dialect)
-        if is_whole or line is not None:
-            next(blocks([text], dialect, file.where, size=max(1, len(text))), None)  # refuses what hides where rows end
-            return [] if line is None else _fields(line.decode("utf-8", "replace"), dialect)
+    text = file.head(size)
+    while (line := _first_line(text.removeprefix(BOM), dialect.quotes)) is None and len(text) == size:
         size *= 8
+        text = file.head(size)
+    if line is None or line.endswith(b"\r"):
+        next(blocks([text], dialect, file.where, size=max(1, len(text))), None)  # refuses what hides where rows end
+    return _fields(line.decode("utf-8", "replace"), dialect) if line else []
 
 
 def _first_line(text: bytes, quotes: bool) -> bytes | None:
