@@ -26,7 +26,7 @@ SEQ, SRC = ({"rule-action": "add-column", "value": n, "expression": e} for n, e 
 IMAGE = {"rule-action": "add-before-image-columns"}
 NOW = pa.array([0], pa.timestamp("us"))
 GOOD = {"Op": pa.array(["I"]), "ts": pa.array([TIME]), "id": pa.array([1]), "v": pa.array([b"a"])}
-OF_TARGET = {"header": False, "op_in_load": False, "op_in_changes": True, "timestamp_column": "ts", "null": "N", "not_carried": "?"}  # fmt: skip
+OF_TARGET = {"add_column_name": False, "op_in_load": False, "op_in_changes": True, "timestamp_column_name": "ts", "null": "N", "not_carried": "?"}  # fmt: skip
 
 
 def rule(action: str, value: str = "", on: str = "column", at: str = "%", **more) -> dict:
@@ -126,7 +126,7 @@ def test_tables_in_one_folder_fail_alone_with_the_form_of_one_table():
 @pytest.mark.parametrize(
     ("header", "columns", "wanted", "more"),
     [
-        ("Op,ts,id,v,seq,BI_id", (ID, V), "op ts +id +v seq -id", {}), ("id,v", (ID, V), "+id +v", {"name": LOAD, "header": True}), ("Op,id,v", (ID, V), "op +id +v", {"name": LOAD}),
+        ("Op,ts,id,v,seq,BI_id", (ID, V), "op ts +id +v seq -id", {}), ("id,v", (ID, V), "+id +v", {"name": LOAD, "add_column_name": True}), ("Op,id,v", (ID, V), "op +id +v", {"name": LOAD}),
         ("ts,id,op,v,seq,BI_id", (ID, OP, V), "ts +id +op +v seq -id", {"name": LOAD}), ("Op,ts,id,op,v", (ID, OP, V), "op ts +id +op +v", {}), ("op,ts,v,id", W, "op ts +v +id", {}), ("ts,id,op,v", (ID, V), "ts +id . +v", {"name": LOAD}),
         ("Op,ts,id,Op,v", (ID, "Op INT4", V), "op ts +id +Op +v", {}), ("Op,ts,id,op,v", (ID, OP, V), "op ts +id . +v", {"exclude": ["op"]}), ("Op,ts,id,op,v", (ID, V), "op ts +id . +v", {}),
         ("Op,ts,id,ts,v", (ID, "ts INT4", V), "op ts +id +ts +v", {}), ("Op,id,ts,v", (ID, "ts INT4", V), "op +id +ts +v", {}), ("id,v", (ID, V), "+id +v", {"op_in_changes": False}),
@@ -170,12 +170,12 @@ def test_a_file_that_leaves_a_column_unclear_or_cannot_have_its_values_is_refuse
 @pytest.mark.parametrize(
     ("row", "columns", "header", "more"),
     [
-        ("id,v", (ID, V), True, {}), ("a,b", (A, B), True, {}), ("ts,a", (A, B), True, {"timestamp_column": "ts"}), ("a,x", (A, B), True, {"header": True}), ("a,x", (A, B), False, {}),
-        ("1,id", (ID, V), False, {}), ("id,x", (ID, V), True, {}), (",id", (ID, V), False, {"key": "v"}), ("a", (A,), False, {}), ("1,x", (ID, V), False, {"header": True}), ("I,id,v", (ID, V), False, {"header": True, "op_in_load": True}),
+        ("id,v", (ID, V), True, {}), ("a,b", (A, B), True, {}), ("ts,a", (A, B), True, {"timestamp_column_name": "ts"}), ("a,x", (A, B), True, {"add_column_name": True}), ("a,x", (A, B), False, {}),
+        ("1,id", (ID, V), False, {}), ("id,x", (ID, V), True, {}), (",id", (ID, V), False, {"key": "v"}), ("a", (A,), False, {}), ("1,x", (ID, V), False, {"add_column_name": True}), ("I,id,v", (ID, V), False, {"add_column_name": True, "op_in_load": True}),
     ],
 )  # fmt: skip
 def test_the_first_row_shows_whether_it_is_a_header_and_else_the_setting_does(row, columns, header, more):
-    seen = found(f"{row}\n", columns, LOAD, (), **{"timestamp_column": "", "key": columns[0].split()[0]} | more)
+    seen = found(f"{row}\n", columns, LOAD, (), **{"timestamp_column_name": "", "key": columns[0].split()[0]} | more)
     assert seen.dialect.header == header
 
 
@@ -204,7 +204,7 @@ def test_fields_without_names_are_told_by_place(row, wanted, earlier, more):
         (f"I,{TIME},1", rf"3 fields, and 4 .*{{{FILE}: \[id\]}}", EARLY), (f"I,{TIME},1,a,,", r"6 fields, and 4 .*\[id, v, seq, BI_id\]", {"lacked": 1} | EARLY),
         ("I,1,a,5,,", "cure: correct TimestampColumnName", {}), (f"{TIME},1,a,5,,", "cure: correct CdcHasOp", {"others": {LOAD: "1,a\n"}}),
         ("1,a,5,,", rf"{FILE} shows the opposite: write columns_until: {{{LOAD}: \[id, v, w, seq, BI_id\]}} into <memory>$", {"name": LOAD, "others": {LATER: "", FILE: f"I,{TIME},1,a,5,,\n"}}),
-        (f"I,{TIME},1,a,5,,", rf"{LOAD} shows .*{{{LOAD}: \[id, v, w, seq, BI_id\]}} .*and correct Timestamp", {"timestamp_column": "", "others": {LOAD: "1,a,5,,\n"}}),
+        (f"I,{TIME},1,a,5,,", rf"{LOAD} shows .*{{{LOAD}: \[id, v, w, seq, BI_id\]}} .*and correct Timestamp", {"timestamp_column_name": "", "others": {LOAD: "1,a,5,,\n"}}),
         (f"{TIME},1,a,5", r"\[id, v, w\]} or .*\[id, v, old\]}", {"name": LOAD, "rules": (), "columns_until": {FILE: ["id", "v", "old"]}}),
     ],
 )  # fmt: skip

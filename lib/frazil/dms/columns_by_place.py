@@ -50,7 +50,7 @@ class Headerless:
     @property
     def stated(self) -> Names:
         """The names of operation and time, if the settings state them."""
-        time = self.table.target.timestamp_column
+        time = self.table.target.timestamp_column_name
         return (OP_NAME,) * self.table.has_op(self.file) + (time,) * bool(time)
 
     @property
@@ -77,7 +77,7 @@ class Headerless:
 
     def _meant(self, entry: Names) -> Iterator[Names]:
         """Yield what an entry may mean: if it names neither operation nor time, the stated ones come first, or there are none."""
-        columns, time = self.table.written.columns, self.table.target.timestamp_column
+        columns, time = self.table.written.columns, self.table.target.timestamp_column_name
         has_op = any(name.lower() == OP_NAME.lower() and name not in columns for name in entry[:1])
         is_whole = has_op or time in {*entry} - {*columns}
         if not is_whole:
@@ -100,7 +100,7 @@ class Headerless:
 
     def _cure(self, near: Sequence[Names], others: Sequence[SourceFile]) -> str:
         names, missing, file = self._behind(near[0]), len(near[0]) - len(self.row), self.table.spec.file
-        shown, stated = _shown(self.row), (OP_NAME in self.stated, bool(self.table.target.timestamp_column))
+        shown, stated = _shown(self.row), (OP_NAME in self.stated, bool(self.table.target.timestamp_column_name))
         if shown != stated and sum(shown) + len(names) == len(self.row):
             return self._cure_of_setting(names, shown[0] != stated[0], others)
         if missing < 0:
@@ -127,7 +127,7 @@ class Headerless:
             if theirs is None or theirs[not of_op] == shown[not of_op]:
                 continue
             first, own = (self.file, shown) if self.file.place < other.place else (other, theirs)
-            own_names = [OP_NAME] * own[0] + [self.table.target.timestamp_column or "commit_time"] * own[1]
+            own_names = [OP_NAME] * own[0] + [self.table.target.timestamp_column_name or "commit_time"] * own[1]
             write = f"write {_entry(first.name, (*own_names, *names))} into {self.table.spec.file}"
             return f"{other.where} shows the opposite: {write}" + (f", and {correct}" if first is other else "")
         return correct

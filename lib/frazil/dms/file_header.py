@@ -100,7 +100,7 @@ def _own_columns(
     names: Sequence[str], table: SourceTable, source: Collection[str], has_op: bool, where: str
 ) -> dict[int, str]:
     """Return the places of operation and time. Of a name that the source has too, the first is DMS's if it stands twice."""
-    roles, time = {}, table.target.timestamp_column
+    roles, time = {}, table.target.timestamp_column_name
     alike = [place for place, name in enumerate(names) if name.lower() == OP_NAME.lower()]
     if alike and (has_op or alike[0] == 0):
         if len(alike) > 1 or names[alike[0]] not in source:
@@ -128,7 +128,7 @@ def _unclear(name: str, place: int, table: SourceTable, where: str) -> UnclearCo
 
 def has_header(row: Sequence[str], table: SourceTable, has_op: bool) -> bool:
     """Return whether the first row of a CSV file has names; the setting decides if the row itself does not tell."""
-    written, time = table.written, table.target.timestamp_column
+    written, time = table.written, table.target.timestamp_column_name
     known = {*written.columns, *written.former, *written.added, *written.images, *written.further_images}
     if has_op and row[0] in OPERATIONS:
         return False
@@ -140,7 +140,7 @@ def has_header(row: Sequence[str], table: SourceTable, has_op: bool) -> bool:
     named, values = known.intersection(row), [text for text in row if text not in known and _VALUE.fullmatch(text)]
     if not values and all(row) and _has_no_value(named, table):
         return True
-    return table.target.header and bool(named or not values)
+    return table.target.add_column_name and bool(named or not values)
 
 
 def _has_no_value(names: Collection[str], table: SourceTable) -> bool:
