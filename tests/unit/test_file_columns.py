@@ -129,7 +129,7 @@ def test_tables_in_one_folder_fail_alone_with_the_form_of_one_table():
         ("Op,ts,id,v,seq,BI_id", (ID, V), "op ts +id +v seq -id", {}), ("id,v", (ID, V), "+id +v", {"name": LOAD, "add_column_name": True}), ("Op,id,v", (ID, V), "op +id +v", {"name": LOAD}),
         ("ts,id,op,v,seq,BI_id", (ID, OP, V), "ts +id +op +v seq -id", {"name": LOAD}), ("Op,ts,id,op,v", (ID, OP, V), "op ts +id +op +v", {}), ("op,ts,v,id", W, "op ts +v +id", {}), ("ts,id,op,v", (ID, V), "ts +id . +v", {"name": LOAD}),
         ("Op,ts,id,Op,v", (ID, "Op INT4", V), "op ts +id +Op +v", {}), ("Op,ts,id,op,v", (ID, OP, V), "op ts +id . +v", {"exclude": ["op"]}), ("Op,ts,id,op,v", (ID, V), "op ts +id . +v", {}),
-        ("Op,ts,id,ts,v", (ID, "ts INT4", V), "op ts +id +ts +v", {}), ("Op,id,ts,v", (ID, "ts INT4", V), "op +id +ts +v", {}), ("id,v", (ID, V), "+id +v", {"op_in_changes": False}),
+        ("Op,ts,id,ts,v", (ID, "ts INT4", V), "op ts +id +ts +v", {}), ("Op,id,ts,v", (ID, "ts INT4", V), "op +id +ts +v", {}), ("id,v", (ID, V), "+id +v", {"op_in_changes": False}), ("id,v", (ID, V), "+id +v", {"name": LOAD, "op_in_load": True}),
         ("Op,ts,id,seq,v,seq,BI_id", (ID, "seq INT4", V), "op ts +id +seq +v seq -id", {}), ("Op,ts,id,v,seq", (ID, "seq WSTRING(9)", V), "op ts +id +v +seq", {}),
         ("Op,ts,id,seq,v,seq", (ID, V), "op ts +id . +v seq", {}), ("Op,ts,id,v,seq,w", W, "op ts +id +v seq +w", {}), ("Op,ts,id,v,seq,seq", (ID, V), "op ts +id +v . seq", {}), ("n,BI_id,OP,id,v,ts,seq", (ID, V), ". -id op +id +v ts seq", {}),
         ("Op,ts,id,BI_id,v,seq,BI_id", (ID, "BI_id INT4", V), "op ts +id +BI_id +v seq -id", {}), ("Op,ts,id,v,x,BI_id,BI_v", (ID, V), "op ts +id +v . -id .", {}), ("Op,id,v,BI_v", (ID, V, "BI_v INT4"), "op +id +v +BI_v", {}), ("Op,id,v,src,seq", (ID, V), "op +id +v . seq", {"rules": (SRC, SEQ)}),
@@ -143,8 +143,9 @@ def test_a_header_says_which_column_is_which(header, columns, wanted, more):
 
 
 def test_columns_that_a_file_lacks_or_has_alone_are_reported():
-    seen = found("Op,ts,id,x,BI_id,BI_v\n", W)
-    assert (seen.unknown, seen.lacks, seen.lacked, seen.further_keys) == ({"x": "WSTRING"}, ("v", "w"), 2, ("v",))
+    seen = found("Op,ts,id,x,BI_id,BI_v\n", (*W, "gone INT4", "src STRING(9)"), rules=(SRC, IMAGE), exclude=["gone"])
+    assert (seen.unknown, seen.lacks, seen.lacked, seen.further_keys) == ({"x": "WSTRING"}, ("v", "w", "src"), 3, ("v",))  # fmt: skip
+    assert found("Op,id,BI_v\n", rules=[IMAGE | {"before-image-def": {"column-filter": "all"}}]).further_keys == ()
     assert (seen.reading.null, seen.reading.not_carried, seen.reading.of_load, seen.types) == ("N", "?", False, {})
 
 
@@ -158,8 +159,7 @@ def test_columns_that_a_file_lacks_or_has_alone_are_reported():
         (f"I,{TIME},1", W, FILE, "row .*row-borders"), (f'I,{TIME},1,"cut\n', W, FILE, "row .*row-borders"), ("Op,ts,id,v\r\n", W, FILE, "row .*row-borders"),
         (parquet(GOOD | {"w": pa.array([True])}), W, FILE, r"'w' is bool, and INT4 in the spec \[column-type"), (parquet(GOOD | {"x": pa.array([[1]])}), W, FILE, "'x' is list.*DMS does not write"),
         (parquet(GOOD | {"x": pa.array([1.0], pa.float16())}), W, FILE, "'x' is halffloat.*column-type"), (parquet(GOOD | {"ts": pa.array([1])}), W, FILE, "'ts' is int64, and no time"),
-        (parquet(GOOD | {"Op": pa.array([1])}), W, FILE, "'Op' is int64, and no text"), (b"PAR1 and no more", W, FILE, "a damaged Parquet file.*file-unreadable"),
-        (parquet(pa.Table.from_arrays([NOW, NOW], ["id", "id"])), W, FILE, r"'id' stands at the places 1, 2 \[column-unclear"),
+        (parquet(GOOD | {"Op": pa.array([1])}), W, FILE, "'Op' is int64, and no text"), (b"PAR1 and no more", W, FILE, "a damaged Parquet file.*file-unreadable"), (parquet(pa.Table.from_arrays([NOW, NOW], ["id", "id"])), W, FILE, r"'id' stands at the places 1, 2 \[column-unclear"),
     ],
 )  # fmt: skip
 def test_a_file_that_leaves_a_column_unclear_or_cannot_have_its_values_is_refused(data, columns, name, words):
@@ -171,8 +171,7 @@ def test_a_file_that_leaves_a_column_unclear_or_cannot_have_its_values_is_refuse
     ("row", "columns", "header", "more"),
     [
         ("id,v", (ID, V), True, {}), ("a,b", (A, B), True, {}), ("ts,a", (A, B), True, {"timestamp_column_name": "ts"}), ("a,x", (A, B), True, {"add_column_name": True}), ("a,x", (A, B), False, {}),
-        ("1,id", (ID, V), False, {}), ("id,x", (ID, V), True, {}), (",id", (ID, V), False, {"key": "v"}), ("a", (A,), False, {}), ("1,x", (ID, V), False, {"add_column_name": True}), ("I,id,v", (ID, V), False, {"add_column_name": True, "op_in_load": True}),
-    ],
+        ("1,id", (ID, V), False, {}), ('"a""b",b', ('a"b BLOB', B), True, {}), ("id,x", (ID, V), True, {}), (",id", (ID, V), False, {"key": "v"}), ("a", (A,), False, {}), ("1,x", (ID, V), False, {"add_column_name": True}), ("I,id,v", (ID, V), False, {"add_column_name": True, "op_in_load": True}), ],
 )  # fmt: skip
 def test_the_first_row_shows_whether_it_is_a_header_and_else_the_setting_does(row, columns, header, more):
     seen = found(f"{row}\n", columns, LOAD, (), **{"timestamp_column_name": "", "key": columns[0].split()[0]} | more)
@@ -186,23 +185,25 @@ def test_the_first_row_shows_whether_it_is_a_header_and_else_the_setting_does(ro
         (f"I,t,public,{TIME[:19]},1,a,5,,", "op . . ts +id +v +w seq -id", False, {"shared": True, "op_in_changes": False}), (f"I,{TIME},1,a,,", "op ts +id +v seq -id", True, {"lacked": 1}),
         (f"I,{TIME},1,a", "op ts +id +v", True, EARLY), (f"I,{TIME},1,a,5,,", "op ts +id +v +w seq -id", False, EARLY | {"name": LATER}), ("1,a", "+id +v", True, EARLY),
         ("I,1,a", "op +id +v", True, {"columns_until": {LATER: ["id"], f"2023/12/{FILE}.gz": ["Op", "id", "v"]}}), ("1,a", "+id +v", True, {"name": LOAD, "columns_until": {FILE: ["id"], LOAD: ["id", "v"]}}),
-        (f"{TIME},1,a,,", "ts +id +v seq -id", True, {"name": LOAD, "columns_until": {LATER: ["id"], FILE: ["id", "v", "seq", "BI_id"]}}),
-        (f"I,{TIME},1,7,a", "op ts +id . +v", True, {"columns_until": {FILE: ["id", "gone", "v"]}}),
+        (f"{TIME},1,a,,", "ts +id +v seq -id", True, {"name": LOAD, "columns_until": {LATER: ["id"], FILE: ["id", "v", "seq", "BI_id"]}}), ("1,a,eu", "+id +v +src", False, {"columns": (ID, "src STRING(2)", V), "rules": (SRC,), "op_in_changes": False, "timestamp_column_name": ""}),
+        (f"I,{TIME},x,1", "op ts +op +id", True, {"columns": (OP, ID), "columns_until": {FILE: ["op", "id"]}}), (f"I,{TIME},1,7,a", "op ts +id . +v", True, {"columns_until": {FILE: ["id", "gone", "v"]}}),
     ],
 )  # fmt: skip
 def test_fields_without_names_are_told_by_place(row, wanted, earlier, more):
-    seen = found(f"\n{row}\n{row}\n", W, **more)
-    assert (short(seen), seen.earlier, seen.dialect) == (wanted, earlier, Dialect())
+    seen = found(f"\n{row}\n{row}\n", **{"columns": W} | more)
+    assert (short(seen), seen.earlier, seen.reading.of_load) == (wanted, earlier, more.get("name") == LOAD)
 
 
 @pytest.mark.parametrize(
     ("row", "words", "more"),
     [
         (f"I,{TIME},1,a,5,,,,", rf"{FILE} row 1: 9 fields, and 7 .*list the source's new columns.*columns_until: {{<the last file.*: \[id, v, w, seq, BI_id\]", {}),
-        (f"I,{TIME},1,a,,", rf"6 fields, and 7 .*\['I', .*columns_until: {{{FILE}: \[id, v, w, BI_id\]}} or .*\[id, v, seq, BI_id\]}}", {}),
-        (f"I,{TIME},1,secret,,", "6 fields, and 7 .*: a row of a table with masked", {"columns": (ID, {"name": "v", "type": "CLOB", "mask": "sha256"}, "w INT4")}),
+        (f"I,{TIME},1,a,,", rf"6 fields, and 7 .*\['I', .*columns_until: {{{FILE}: \[id, v, w, BI_id\]}} or .*\[id, v, seq, BI_id\]}}", {}), (f"I,{TIME},1,secret,,", "6 fields, and 7 .*: a row of a table with masked", {"columns": (ID, {"name": "v", "type": "CLOB", "mask": "sha256"}, "w INT4")}),
         (f"I,{TIME},1", rf"3 fields, and 4 .*{{{FILE}: \[id\]}}", EARLY), (f"I,{TIME},1,a,,", r"6 fields, and 4 .*\[id, v, seq, BI_id\]", {"lacked": 1} | EARLY),
-        ("I,1,a,5,,", "cure: correct TimestampColumnName", {}), (f"{TIME},1,a,5,,", "cure: correct CdcHasOp", {"others": {LOAD: "1,a\n"}}),
+        (f"I,{TIME},1,a", "4 fields, and 7 ", EARLY | {"name": LATER}), ("I,1", "2 fields, and 4 ", EARLY), ("I,t,I,1,a", "5 fields, and 3 ", {"columns_until": {FILE: ["Op", "id", "v"]}}),
+        (f"I,{TIME},1,secret,,", "6 fields, and 7 .*: a row of a table with masked", {"exclude": ["v"]}), (f"I,{TIME},1", r'\["a,b"\]', {"rules": (), "columns": ("a,b INT8", V), "key": "a,b"}),
+        ("I,1,a,5,,", "cure: correct TimestampColumnName", {"others": {LATER: "I,1,a,5,,\n"}}), (f"{TIME},1,a,5,,", "cure: correct CdcHasOp", {"others": {LOAD: f"I,{TIME},1,a,5,,\n"}}), (f"I,{TIME},1,a,5,,", "cure: correct Timestamp", {"timestamp_column_name": "", "others": {LATER: "id,v,w\n"}}),
+        (f"I,{TIME},1,a,5,,", rf"{LATER} shows .*{{{FILE}: \[Op, commit_time, id, v, .*\]}} into <memory>$", {"timestamp_column_name": "", "others": {LATER: "I,1,a,5,,\n"}}),
         ("1,a,5,,", rf"{FILE} shows the opposite: write columns_until: {{{LOAD}: \[id, v, w, seq, BI_id\]}} into <memory>$", {"name": LOAD, "others": {LATER: "", FILE: f"I,{TIME},1,a,5,,\n"}}),
         (f"I,{TIME},1,a,5,,", rf"{LOAD} shows .*{{{LOAD}: \[id, v, w, seq, BI_id\]}} .*and correct Timestamp", {"timestamp_column_name": "", "others": {LOAD: "1,a,5,,\n"}}),
         (f"{TIME},1,a,5", r"\[id, v, w\]} or .*\[id, v, old\]}", {"name": LOAD, "rules": (), "columns_until": {FILE: ["id", "v", "old"]}}),
@@ -226,5 +227,4 @@ def test_parquet_tells_columns_and_their_types():
     more = {"w": NOW, "x": pa.array([1], pa.decimal128(9, 2)), "y": pa.array([1], pa.time32("ms")), "z": pa.array([b"a"], pa.binary(1))}  # fmt: skip
     seen = found(parquet(GOOD | more, use_deprecated_int96_timestamps=True), (ID, V, "w DATE"))
     assert (short(seen), seen.names[3:5], seen.dialect, seen.reading.null) == ("op ts +id +v +w . . .", ("v", "w"), None, None)  # fmt: skip
-    assert seen.types == {"id": "INT8", "v": "BLOB", "w": "DATETIME"}
-    assert seen.unknown == {"x": "NUMERIC(9,2)", "y": "TIME", "z": "BYTES"}
+    assert (seen.types, seen.unknown) == ({"id": "INT8", "v": "BLOB", "w": "DATETIME"}, {"x": "NUMERIC(9,2)", "y": "TIME", "z": "BYTES"})  # fmt: skip

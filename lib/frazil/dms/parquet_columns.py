@@ -35,12 +35,12 @@ class ColumnTypeError(FrazilError, code="column-type"):
 
 
 def schema_of(file: BinaryIO, where: str) -> pa.Schema:
-    """Return the columns of a Parquet file, INT96 as moments in microseconds.
+    """Return the columns of a Parquet file.
 
     Raises UnreadableFileError, and UnclearColumnError if two have one name: Parquet's columns are read by name.
     """
     try:
-        schema = pq.ParquetFile(file, coerce_int96_timestamp_unit="us").schema_arrow
+        schema = pq.ParquetFile(file).schema_arrow
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(error, ConnectionError | TimeoutError) or getattr(error, "errno", None):
             raise  # of the storage, not of the bytes
