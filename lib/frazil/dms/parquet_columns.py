@@ -65,7 +65,8 @@ def written_type(kind: pa.DataType) -> str:
 
 def require_readable(roles: Sequence[str], schema: pa.Schema, spec: TableSpec, where: str) -> None:
     """Raise ColumnTypeError for columns in which no value can have the type that it is read as."""
-    columns = {role + c.name: (c.dms_type, f"{c.type} in the spec") for c in spec.columns for role in (AFTER, BEFORE)}
+    kept = spec.lake_columns
+    columns = {role + c.name: (c.dms_type, f"{c.type} in the spec") for c in kept for role in (AFTER, BEFORE)}
     columns |= {OP: (OP, "no text"), COMMITTED: (COMMITTED, "no time")}
     wrong = []
     for role, field in zip(roles, schema, strict=True):
