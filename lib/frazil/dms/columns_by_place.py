@@ -76,13 +76,12 @@ class Headerless:
             yield from self._meant(entry)
 
     def _meant(self, entry: Names) -> Iterator[Names]:
-        """Yield what an entry may mean: if it names neither operation nor time, the stated ones come first, or there are none."""
-        columns, time = self.table.written.columns, self.table.target.timestamp_column_name
+        """Yield what an entry may mean: if it does not name the operation, the stated ones come first, or there are none."""
+        columns = self.table.written.columns
         has_op = any(name.lower() == OP_NAME.lower() and name not in columns for name in entry[:1])
-        is_whole = has_op or time in {*entry} - {*columns}
-        if not is_whole:
+        if not has_op:
             yield (*self.stated, *entry)
-        if is_whole or OP_NAME not in self.stated or self.file.of_load or self.row[0] not in OPERATIONS:
+        if has_op or OP_NAME not in self.stated or self.file.of_load or self.row[0] not in OPERATIONS:
             yield entry
 
     # --- the error

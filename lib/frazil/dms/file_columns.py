@@ -55,7 +55,7 @@ def file_columns(
     row = first_row(file, table.target.dialect(False))
     if not row:
         return None
-    if not file.of_all_tables and has_header(row, table, table.has_op(file)):
+    if has_header(row, table, table.has_op(file)):
         roles = roles_by_name(row, table, table.has_op(file), f"{file.where} line 1")
         return _found(table, file, _as_texts(row, roles), table.target.dialect(True))
     bare = Headerless(row[:1] + row[3:] if file.of_all_tables else row, table, file)

@@ -35,12 +35,12 @@ class ColumnTypeError(FrazilError, code="column-type"):
 
 
 def schema_of(file: BinaryIO, where: str) -> pa.Schema:
-    """Return the columns of a Parquet file, INT96 as moments in microseconds.
+    """Return the columns of a Parquet file.
 
     Raises UnreadableFileError, and UnclearColumnError if two have one name: Parquet's columns are read by name.
     """
     try:
-        schema = pq.ParquetFile(file, coerce_int96_timestamp_unit="us").schema_arrow
+        schema = pq.ParquetFile(file).schema_arrow
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(error, ConnectionError | TimeoutError) or getattr(error, "errno", None):
             raise  # of the storage, not of the bytes
@@ -65,7 +65,8 @@ def written_type(kind: pa.DataType) -> str:
 
 def require_readable(roles: Sequence[str], schema: pa.Schema, spec: TableSpec, where: str) -> None:
     """Raise ColumnTypeError for columns in which no value can have the type that it is read as."""
-    columns = {role + c.name: (c.dms_type, f"{c.type} in the spec") for c in spec.columns for role in (AFTER, BEFORE)}
+    kept = spec.lake_columns
+    columns = {role + c.name: (c.dms_type, f"{c.type} in the spec") for c in kept for role in (AFTER, BEFORE)}
     columns |= {OP: (OP, "no text"), COMMITTED: (COMMITTED, "no time")}
     wrong = []
     for role, field in zip(roles, schema, strict=True):

@@ -42,7 +42,7 @@ class SourceFile:
 
 def moment(name: str) -> str:
     """Return the digits of a file's base name, which rise with its time, whatever its folder, form and ending."""
-    return re.sub(r"\D", "", name.rpartition("/")[2].split(".")[0])
+    return re.sub(r"\D", "", name.rpartition("/")[2])
 
 
 def first_row(file: SourceFile, dialect: Dialect) -> list[str]:
