@@ -90,7 +90,7 @@ FAULTS = [
     of_values("a row ends within a text", "core/row_blocks", "ends[np.searchsorted(quotes, ends) % 2 == 0] if len(quotes) else ends", "ends"),
     of_values("a quote in a text ends it", "core/row_blocks", "    if len(wrong):\n", "    if False:\n"),
     of_values("a bad row has the number of another", "core/csv", "np.delete(block.numbers, places) if wrong else block.numbers", "block.numbers[: len(block.numbers) - len(wrong)]"),
-    of_values("a row of one table is given to another", "dms/transactions", "len(known)) if table else -1", "0) if table else -1"),
+    of_values("a row of one table is given to another", "engine/transactions", "len(known)) if table else -1", "0) if table else -1"),
     of_values("a changed key leaves its old row", "core/key_changes", "    if moved.any():\n", "    if False:\n"),
     of_values("the first change of a key wins over its last", "core/key_changes", "found[numbers[events]] = events  #", "found[numbers[events[::-1]]] = events[::-1]  #"),
     of_values("a deleted row gives a value to the row inserted after it", "core/partial_rows", "carried = at > deleted", "carried = at >= 0"),

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from frazil.core.changes import OPERATIONS
-from frazil.dms.file_header import OP_NAME, SourceTable, has_header
-from frazil.dms.source_file import SourceFile, first_row, moment
+from frazil.dms.file_header import OP_NAME, has_header
+from frazil.dms.file_names import base_name, load_number
+from frazil.dms.source_file import SourceFile, SourceTable, first_row
 from frazil.errors import FrazilError, many
 
 Names = tuple[str, ...]
@@ -65,20 +66,17 @@ class Headerless:
 
     def _layouts(self, now: Names) -> Iterator[Names]:
         """Yield the layouts that count: that of an entry of `columns_until`, or of now, and of a load file also the oldest entry's."""
-        entries = sorted(self.table.spec.columns_until.items(), key=lambda entry: moment(entry[0]))
-        of_loads = [names for last, names in entries if "LOAD" in last]
-        of_changes = [(moment(last), names) for last, names in entries if "LOAD" not in last]
-        of_file = [names for until, names in of_changes if moment(self.file.name) <= until]
-        holding = of_loads if self.file.of_load else of_file
-        if not holding:
+        entries = sorted((_moment(last), names) for last, names in self.table.spec.columns_until.items())
+        until, of_load = _moment(self.file.name), self.file.of_load
+        own = [names for last, names in entries if last[0] == of_load and (of_load or last >= until)]
+        if not own:
             yield now
-        for entry in holding[:1] or [names for _, names in of_changes[:1] if self.file.of_load]:
-            yield from self._meant(entry)
+        for names in own[:1] or [names for last, names in entries[:1] if of_load]:
+            yield from self._meant(names)
 
     def _meant(self, entry: Names) -> Iterator[Names]:
         """Yield what an entry may mean: if it does not name the operation, the stated ones come first, or there are none."""
-        columns = self.table.written.columns
-        has_op = any(name.lower() == OP_NAME.lower() and name not in columns for name in entry[:1])
+        has_op = entry[0].lower() == OP_NAME.lower() and entry[0] not in self.table.written.columns
         if not has_op:
             yield (*self.stated, *entry)
         if has_op or OP_NAME not in self.stated or self.file.of_load or self.row[0] not in OPERATIONS:
@@ -94,8 +92,8 @@ class Headerless:
         spec, beside = self.table.spec, " beside table and schema" if self.file.of_all_tables else ""
         hidden = any(column.mask for column in spec.columns) or spec.exclude
         shown = "a row of a table with masked or excluded columns" if hidden else repr([*self.row])[:200]
-        wanted = [f"{len(names)} in the layout ({', '.join(self._behind(names))})" for names in near]
-        return f"{self.file.where} row 1: {many(len(self.row), 'field')}{beside}, and {' or '.join(wanted)}: {shown}"
+        wanted = " or ".join(f"{len(names)} in the layout ({', '.join(self._behind(names))})" for names in near)
+        return f"{self.file.where} row 1: {many(len(self.row), 'field')}{beside}, and {wanted}: {shown}"
 
     def _cure(self, near: Sequence[Names], others: Sequence[SourceFile]) -> str:
         names, missing, file = self._behind(near[0]), len(near[0]) - len(self.row), self.table.spec.file
@@ -104,32 +102,30 @@ class Headerless:
             return self._cure_of_setting(names, shown[0] != stated[0], others)
         if missing < 0:
             return f"list the source's new columns in {file}, with {_entry('<the last file without them>', names)}"
-        options = [self._behind(layout) for layout in near] if not missing else self._without(names, missing)
-        return f"write {' or '.join(_entry(self.file.name, option) for option in options)} into {file}"
-
-    def _without(self, names: Names, missing: int) -> Iterator[Names]:
-        """Yield names without the source's last columns, and without those of rules that may have begun later."""
-        added, images = (*self.table.written.added,), (*self.table.written.images,)
-        of_source = tuple(name for name in names if name not in self.of_rules)
-        for later in dict.fromkeys([images, added, added + images]):
-            if len(later) == missing:
-                yield tuple(name for name in names if name not in later)
-        yield tuple(name for name in names if name not in of_source[-missing:])
+        last = [name for name in names if name not in self.of_rules][-missing:] if missing else []
+        options = (tuple(name for name in self._behind(layout) if name not in last) for layout in near)
+        return f"write {' or '.join(_entry(self.file.name, option) for option in options)} into {file}, with the columns that it has"
 
     def _cure_of_setting(self, names: Names, of_op: bool, others: Sequence[SourceFile]) -> str:
         """Return the cure of a setting that the row contradicts; if another file shows the opposite, no value of it fits both."""
         setting = ("IncludeOpForFullLoad" if self.file.of_load else "CdcHasOp") if of_op else "TimestampColumnName"
         correct, shown = f"correct {setting} in the endpoint's JSON, as the task has it", _shown(self.row)
         for other in others:
-            is_alike = other.of_load == self.file.of_load or not of_op
-            theirs = _shown_by(other, self.table) if is_alike else None
+            theirs = _shown_by(other, self.table) if other.of_load == self.file.of_load or not of_op else None
             if theirs is None or theirs[not of_op] == shown[not of_op]:
                 continue
-            first, own = (self.file, shown) if self.file.place < other.place else (other, theirs)
-            own_names = [OP_NAME] * own[0] + [self.table.target.timestamp_column_name or "commit_time"] * own[1]
-            write = f"write {_entry(first.name, (*own_names, *names))} into {self.table.spec.file}"
-            return f"{other.where} shows the opposite: {write}" + (f", and {correct}" if first is other else "")
+            is_older = (not self.file.of_load, self.file.name) < (not other.of_load, other.name)
+            older, has = (self.file, shown) if is_older else (other, theirs)
+            own = (OP_NAME,) * has[0] + (self.table.target.timestamp_column_name or "commit_time",) * has[1]
+            write = f"write {_entry(older.name, (*own, *names))} into {self.table.spec.file}"
+            return f"{other.where} shows the opposite: {write}" + ("" if is_older else f", and {correct}")
         return correct
+
+
+def _moment(name: str) -> tuple[bool, str]:
+    """Return what orders the entries of `columns_until`, and whether one is about load files; folders and endings do not count."""
+    name = base_name(name)
+    return load_number(name) is not None, name.partition(".")[0]
 
 
 def _shown(row: Sequence[str]) -> tuple[bool, bool]:
@@ -140,7 +136,7 @@ def _shown(row: Sequence[str]) -> tuple[bool, bool]:
 
 def _shown_by(file: SourceFile, table: SourceTable) -> tuple[bool, bool] | None:
     """Return what the first row of a file shows; nothing if it is Parquet, empty, or has a header."""
-    row = [] if file.is_parquet else first_row(file, table.target.dialect(False))
+    row = [] if file.columns else first_row(file, table.target.dialect(False))
     return _shown(row) if row and not has_header(row, table, table.has_op(file)) else None
 
 

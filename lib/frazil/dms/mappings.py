@@ -47,7 +47,7 @@ class Written:
 
     `names` has by column of the spec its names in files, the present one first: in file order, added columns last. Columns
     that DMS leaves out are absent. `added` has the expression of each added column in the order of the rules, `images` the
-    column of each before-image. `further_images` are names that before-images had earlier, or would have if the source's
+    column of each before-image. `former_images` are names that before-images had earlier, or would have if the source's
     key had further columns. Of a Kafka target, `topic` is what the rules name.
     """
 
@@ -56,7 +56,7 @@ class Written:
     names: dict[str, tuple[str, ...]]
     added: dict[str, str]
     images: dict[str, str]
-    further_images: dict[str, str]
+    former_images: dict[str, str]
     topic: str
     selected: bool
 

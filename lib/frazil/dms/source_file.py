@@ -1,73 +1,66 @@
-"""A file of a table as its columns are looked for: what it is, and its first row."""
+"""A table as DMS writes it, and one of its files as its columns are looked for."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import TYPE_CHECKING
 
-from frazil.core.row_blocks import Dialect, RowBordersError, blocks
+from frazil.core.row_blocks import Dialect, blocks
+from frazil.dms.file_names import load_number
+from frazil.dms.mappings import Written
+from frazil.settings.spec import TableSpec
 
-PARQUET = b"PAR1"
-HEAD = 1 << 16
-"""Bytes in which a first row is looked for; a longer one is looked for in eight times as many."""
+if TYPE_CHECKING:
+    from frazil.dms.endpoint import S3Target
+
+FIRST_BLOCK = 1 << 16
+"""Bytes in which a first row is looked for; a longer row is found too."""
 
 
 @dataclass(frozen=True)
 class SourceFile:
     """A file of a table: its base name, and what errors call it.
 
-    `head` returns its first bytes, unpacked: as many as it is asked for, or all; it is asked several times. Of a file of
-    all tables these are the table's own rows. `open` opens it; only Parquet is opened.
+    `pieces` yields its bytes, unpacked, as often as it is asked; of a file of all tables the table's own rows.
+    `columns` has the names and DMS types of a Parquet file's columns; None: the file is CSV.
     """
 
     name: str
     where: str
-    head: Callable[[int], bytes]
-    open: Callable[[], BinaryIO]
-    of_load: bool = False
+    pieces: Callable[[], Iterable[bytes]]
+    columns: Sequence[tuple[str, str]] | None = None
     of_all_tables: bool = False
 
     @property
-    def is_parquet(self) -> bool:
-        """Whether its bytes are Parquet; other files are CSV."""
-        return self.head(len(PARQUET)) == PARQUET
-
-    @property
-    def place(self) -> tuple[bool, str]:
-        """What orders the files of a table: load files come first, then change files by the time in their names."""
-        return not self.of_load, moment(self.name)
+    def of_load(self) -> bool:
+        """Whether it is a load file; others are change files."""
+        return load_number(self.name) is not None
 
 
-def moment(name: str) -> str:
-    """Return the digits of a file's base name, which rise with its time, whatever its folder, form and ending."""
-    return re.sub(r"\D", "", name.rpartition("/")[2])
+@dataclass(frozen=True)
+class SourceTable:
+    """A table's spec, how DMS writes the table, and the target's settings."""
+
+    spec: TableSpec
+    written: Written
+    target: S3Target
+
+    def has_op(self, file: SourceFile) -> bool:
+        """Return whether a file has the operation by the settings. Files of all tables always have it."""
+        return file.of_all_tables or (self.target.op_in_load if file.of_load else self.target.op_in_changes)
 
 
 def first_row(file: SourceFile, dialect: Dialect) -> list[str]:
-    """Return the texts of the first row of a CSV file, or its names; a file without rows has none.
+    """Return the texts of the first row of a CSV file, which may be names; without a row there are none.
 
     Raises RowBordersError if its end is hidden.
     """
-    size = HEAD
-    while True:
-        head = file.head(size)
-        try:
-            block = next(blocks([head], dialect, file.where, size=HEAD), None)
-        except RowBordersError:
-            if len(head) < size:
-                raise
-            size *= 8
-            continue
-        line = block.line(1) if block else b""
-        return _fields(line.decode("utf-8", "replace"), dialect) if line else []
-
-
-def _fields(line: str, dialect: Dialect) -> list[str]:
-    """Return the texts of a row."""
-    if not dialect.quotes:
-        return line.split(dialect.delimiter)
+    block = next(blocks(file.pieces(), dialect, file.where, size=FIRST_BLOCK), None)
+    line = block.line(1).decode("utf-8", "replace") if block else ""
+    if not line or not dialect.quotes:
+        return line.split(dialect.delimiter) if line else []
     delimiter = re.escape(dialect.delimiter)
     found = re.findall(rf'{delimiter}("(?:[^"]|"")*"|[^{delimiter}]*)', dialect.delimiter + line)
     return [text[1:-1].replace('""', '"') if text.startswith('"') else text for text in found]

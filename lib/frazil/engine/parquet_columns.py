@@ -11,9 +11,9 @@ from pyarrow import types
 
 from frazil.core.changes import AFTER, BEFORE, COMMITTED, OP
 from frazil.core.rows import FETCH_AGAIN, UnreadableFileError
+from frazil.dms.file_columns import FileColumns
 from frazil.dms.file_header import UnclearColumnError
 from frazil.errors import FrazilError
-from frazil.settings.spec import TableSpec
 
 _WRITTEN = {
     pa.bool_(): "BOOLEAN", pa.int8(): "INT1", pa.int16(): "INT2", pa.int32(): "INT4", pa.int64(): "INT8",
@@ -52,7 +52,7 @@ def schema_of(file: BinaryIO, where: str) -> pa.Schema:
     return schema
 
 
-def written_type(kind: pa.DataType) -> str:
+def dms_type(kind: pa.DataType) -> str:
     """Return the DMS type of a Parquet column; empty for a type that DMS does not write."""
     if types.is_decimal(kind):
         return f"NUMERIC({kind.precision},{kind.scale})"
@@ -63,19 +63,19 @@ def written_type(kind: pa.DataType) -> str:
     return "BYTES" if types.is_fixed_size_binary(kind) else _WRITTEN.get(kind, "")
 
 
-def require_readable(roles: Sequence[str], schema: pa.Schema, spec: TableSpec, where: str) -> None:
+def require_readable(columns: FileColumns, schema: pa.Schema) -> None:
     """Raise ColumnTypeError for columns in which no value can have the type that it is read as."""
-    kept = spec.lake_columns
-    columns = {role + c.name: (c.dms_type, f"{c.type} in the spec") for c in kept for role in (AFTER, BEFORE)}
-    columns |= {OP: (OP, "no text"), COMMITTED: (COMMITTED, "no time")}
+    spec = columns.reading.spec
+    known = {role + c.name: (c.dms_type, f"{c.type} in the spec") for c in spec.columns for role in (AFTER, BEFORE)}
+    known |= {OP: (OP, "no text"), COMMITTED: (COMMITTED, "no time")}
     wrong = []
-    for role, field in zip(roles, schema, strict=True):
-        found = written_type(field.type).split("(")[0]
-        wanted, words = columns.get(role, ("", ""))
+    for role, field in zip(columns.reading.roles, schema, strict=True):
+        found = dms_type(field.type).split("(")[0]
+        wanted, words = known.get(role, ("", ""))
         if not found:
             wrong.append(f"'{field.name}' is {field.type}, which DMS does not write")
         elif wanted and found not in _READ_FROM[wanted] | {"WSTRING"}:
             wrong.append(f"'{field.name}' is {field.type}, and {words}")
     if wrong:
         cure = f"correct the types in {spec.file}; if they are right, have DMS write the file again"
-        raise ColumnTypeError(f"{where}: {'; '.join(wrong)}", cure)
+        raise ColumnTypeError(f"{columns.where}: {'; '.join(wrong)}", cure)
