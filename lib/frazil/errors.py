@@ -5,11 +5,14 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 """Characters that move a cursor, begin a line or turn the direction of a text."""
 HIDDEN = "•••"
+NAMED = 5
+"""The most names that a message shows of what it is about."""
 _secrets: set[str] = set()
 
 
@@ -54,6 +57,22 @@ class FrazilError(Exception):
     def _render_traceback_(self) -> list[str]:
         """Return what a notebook shows in place of a stack trace."""
         return [str(self)]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What stops a table until a person decides: the error's class, and the names that it is about."""
+
+    error: type[FrazilError]
+    names: tuple[str, ...]
+    detail: str = ""
+
+    def raised(self, table: str) -> FrazilError:
+        """Return the error, which shows some of the names. What is wrong and the ways on are what the class says."""
+        what, _, cure = str(self.error.__doc__).partition(". ")
+        shown = ", ".join(self.names[:NAMED]) + " …" * (len(self.names) > NAMED)
+        problem = f"{table}: {what[0].lower()}{what[1:]}: {shown}{self.detail}"
+        return self.error(problem, f"{cure[0].lower()}{cure[1:-1]}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from frazil.core.csv import Reader
-from frazil.core.row_blocks import Dialect
 from frazil.dms.endpoint import S3Target
 from frazil.dms.file_columns import FileColumns, file_columns
 from frazil.dms.mappings import Written, require_own_folders, resolve

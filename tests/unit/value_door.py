@@ -17,9 +17,9 @@ from frazil.core.changes import AFTER, BEFORE, COMMITTED, OP, SEQUENCE, Changes,
 from frazil.core.exact import arrow_type
 from frazil.core.latest import latest
 from frazil.core.row_blocks import Dialect, blocks
+from frazil.engine import parquet
 from frazil.engine.gzip_form import unpacked
 from frazil.engine.transactions import split_by_table
-from frazil.engine import parquet
 from frazil.errors import FrazilError
 from frazil.settings.spec import TableSpec
 from world import Result, World

@@ -41,10 +41,14 @@ class Applied:
     known_s: float
     waiting: tuple[str, ...] = ()
 
+    def late(self, names: Iterable[str]) -> list[str]:
+        """Return which of some names before the newest applied one were certainly not applied."""
+        return [name for name in names if name > self.since and name not in self.marks]
+
 
 def summary_of(storage: Storage, files: Mapping[str, DmsFile], waiting: Sequence[DmsFile] = ()) -> dict[str, str]:
     """Return what a batch's summary says: its files, each by its name or a load's by its path, and the files that it left."""
-    marks = {name: mark_of(storage, file) for name, file in files.items()}
+    marks = {name: mark_of(storage, {name: file}) for name, file in files.items()}
     names = [file.name for file in waiting[:MOST_WAITING]]
     return {FILES: msgspec.json.encode(marks).decode(), WAITING: " ".join(names)}
 
@@ -60,14 +64,13 @@ def applied_files(batches: Iterable[Batch]) -> Applied:
 
     A snapshot without files, as of a compaction, repeats the position. Where a number is missing, the record begins.
     """
-    marks: dict[str, str] = {}
-    newest = oldest = None
+    known: list[Batch] = []
     for batch in batches:
-        newest, later = newest or batch, oldest or batch
-        if batch.position.load != newest.position.load or batch.position.batch < later.position.batch - 1:
+        same_load = not known or batch.position.load == known[0].position.load
+        if not same_load or (known and batch.position.batch < known[-1].position.batch - 1):
             break
-        marks = batch.files | marks
-        oldest = batch
-    if newest is None or oldest is None:
+        known.append(batch)
+    if not known:
         return Applied({}, "", 0.0)
-    return Applied(marks, base_name(oldest.position.last), oldest.committed, newest.waiting)
+    marks = {name: mark for batch in reversed(known) for name, mark in batch.files.items()}
+    return Applied(marks, base_name(known[-1].position.last), known[-1].committed, known[0].waiting)

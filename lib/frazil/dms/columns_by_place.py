@@ -35,14 +35,15 @@ class Headerless:
         `lacked` is how many of the source's last columns the newest applied file lacks. Raises LayoutError, whose cure
         depends on what `others` of the table's files show.
         """
-        now = (*self.stated, *self.of_source, *self.of_rules)
+        of_source = self.table.written.of_source
+        now = (*self.stated, *of_source, *self.table.written.added, *self.table.written.images)
         layouts = [*dict.fromkeys(self._layouts(now))]
         fitting = [names for names in layouts if len(names) == len(self.row)]
         if len(fitting) == 1:
             return fitting[0], fitting[0] != now
         missing = len(now) - len(self.row)
         if layouts[0] == now and 0 < missing <= lacked:
-            return tuple(name for name in now if name not in self.of_source[-missing:]), True
+            return tuple(name for name in now if name not in of_source[-missing:]), True
         near = min([*layouts, now], key=lambda names: abs(len(names) - len(self.row)))
         raise LayoutError(self._problem(fitting or layouts[:1]), self._cure(fitting or [near], others))
 
@@ -53,16 +54,6 @@ class Headerless:
         """The names of operation and time, if the settings state them."""
         time = self.table.target.timestamp_column_name
         return (OP_NAME,) * self.table.has_op(self.file) + (time,) * bool(time)
-
-    @property
-    def of_source(self) -> Names:
-        """The names of the source's columns."""
-        return tuple(name for name in self.table.written.columns if name not in self.table.written.added)
-
-    @property
-    def of_rules(self) -> Names:
-        """The names of the columns that rules add."""
-        return (*self.table.written.added, *self.table.written.images)
 
     def _layouts(self, now: Names) -> Iterator[Names]:
         """Yield the layouts that count: that of an entry of `columns_until`, or of now, and of a load file also the oldest entry's."""
@@ -102,7 +93,8 @@ class Headerless:
             return self._cure_of_setting(names, shown[0] != stated[0], others)
         if missing < 0:
             return f"list the source's new columns in {file}, with {_entry('<the last file without them>', names)}"
-        last = [name for name in names if name not in self.of_rules][-missing:] if missing else []
+        written = self.table.written
+        last = [name for name in names if name not in {*written.added, *written.images}][-missing:] if missing else []
         options = (tuple(name for name in self._behind(layout) if name not in last) for layout in near)
         return f"write {' or '.join(_entry(self.file.name, option) for option in options)} into {file}, with the columns that it has"
 
@@ -110,16 +102,14 @@ class Headerless:
         """Return the cure of a setting that the row contradicts; if another file shows the opposite, no value of it fits both."""
         setting = ("IncludeOpForFullLoad" if self.file.of_load else "CdcHasOp") if of_op else "TimestampColumnName"
         correct, shown = f"correct {setting} in the endpoint's JSON, as the task has it", _shown(self.row)
-        for other in others:
-            theirs = _shown_by(other, self.table) if other.of_load == self.file.of_load or not of_op else None
-            if theirs is None or theirs[not of_op] == shown[not of_op]:
-                continue
-            is_older = (not self.file.of_load, self.file.name) < (not other.of_load, other.name)
-            older, has = (self.file, shown) if is_older else (other, theirs)
-            own = (OP_NAME,) * has[0] + (self.table.target.timestamp_column_name or "commit_time",) * has[1]
-            write = f"write {_entry(older.name, (*own, *names))} into {self.table.spec.file}"
-            return f"{other.where} shows the opposite: {write}" + ("" if is_older else f", and {correct}")
-        return correct
+        seen = [(o, _shown_by(o, self.table)) for o in others if o.of_load == self.file.of_load or not of_op]
+        opposite = next(((o, has) for o, has in seen if has and has[not of_op] != shown[not of_op]), None)
+        if not opposite:
+            return correct
+        older, has = min((self.file, shown), opposite, key=lambda known: (not known[0].of_load, known[0].name))
+        own = (OP_NAME,) * has[0] + (self.table.target.timestamp_column_name or "commit_time",) * has[1]
+        write = f"write {_entry(older.name, (*own, *names))} into {self.table.spec.file}"
+        return f"{opposite[0].where} shows the opposite: {write}" + (f", and {correct}" if older is opposite[0] else "")
 
 
 def _moment(name: str) -> tuple[bool, str]:

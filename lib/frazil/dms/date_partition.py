@@ -36,23 +36,18 @@ class DatePartition(Entries):
         """The form of a folder's name, as `strftime` takes it."""
         return FORMS[self.sequence].replace("/", DELIMITERS[self.delimiter])
 
-    @property
-    def sorts_by_time(self) -> bool:
-        """Whether the folders sort by time."""
-        return self.form.startswith("%Y")
+    def before(self, folder: str) -> str:
+        """Return the partition one step earlier: an hour, a day or a month.
 
-    def names(self, folder: str) -> bool:
-        """Return whether a path below the table's folder is a partition."""
+        Empty if the folder is no partition, or if partitions do not sort by time.
+        """
         try:
             time = datetime.strptime(folder, self.form)
         except ValueError:
-            return False
-        return self.enabled and f"{time:{self.form}}" == folder
-
-    def before(self, folder: str) -> str:
-        """Return the partition one step earlier: an hour, a day or a month."""
+            return ""
         step = timedelta(hours=1) if "%H" in self.form else timedelta(days=1)  # a month begins at its first day
-        return f"{datetime.strptime(folder, self.form) - step:{self.form}}"
+        is_own = self.enabled and self.form.startswith("%Y") and f"{time:{self.form}}" == folder
+        return f"{time - step:{self.form}}" if is_own else ""
 
     def written_s(self, name: str, fold: int = 0) -> float:
         """Return when DMS wrote a change file, in epoch seconds, by its name; `fold` 1: the second time of a repeated hour."""

@@ -1,4 +1,4 @@
-"""The target of a DMS task: those of its settings that decide how files and messages are read."""
+"""The S3 target of a DMS task: those of its settings that decide how files are read."""
 
 from __future__ import annotations
 
@@ -16,29 +16,16 @@ from frazil.settings.yaml_files import Entries, Fault
 
 BESIDE = "ExtraConnectionAttributes"
 """The key of settings that older endpoints have as one text: `addColumnName=true;…`."""
-Folder = Annotated[str, BeforeValidator(lambda text: str(text).strip("/"))]
 
 
 class EndpointError(FrazilError, code="endpoint"):
     """What describes the DMS task is unreadable, or makes its output unreadable. Correct what is named, and the task if it says the same."""
 
 
-class _Target(Entries):
-    """Settings by AWS's names, in any case; each value may be a text."""
+class Target(Entries):
+    """Settings by AWS's names, in any case; each value may be a text. What its own names do not resemble is passed over."""
 
     model_config = ConfigDict(extra="ignore", alias_generator=to_pascal)
-    others: tuple[str, ...] = ()
-    """Names of settings that Frazil does not read."""
-
-    @property
-    def unknown(self) -> tuple[str, ...]:
-        """Names of settings that AWS does not know either."""
-        from botocore.session import get_session
-
-        model = get_session().get_service_model("dms")
-        shapes = map(model.shape_for, ("S3Settings", "KafkaSettings", "KinesisSettings"))
-        known = {name.lower() for shape in shapes for name in shape.members}
-        return tuple(name for name in self.others if name.lower() not in known)
 
     @model_validator(mode="before")
     @classmethod
@@ -46,20 +33,16 @@ class _Target(Entries):
         fields = [*cls.model_fields.values(), *DatePartition.model_fields.values()]
         right = {str(field.alias).lower(): str(field.alias) for field in fields}
         found: dict[str, Any] = {}
-        others = []
         for name, value in _stated(content):
             near = difflib.get_close_matches(name.lower(), right, n=1, cutoff=0.85)
-            if not near:
-                others.append(name)
-                continue
-            setting = right[near[0]]
-            if near[0] != name.lower():
-                raise Fault(f"there is no setting '{name}'", f"write {setting}")
+            if near and near[0] != name.lower():
+                raise Fault(f"there is no setting '{name}'", f"write {right[near[0]]}")
+            setting = right[near[0]] if near else name
             if str(found.get(setting, value)).lower() != str(value).lower():
                 problem = f"{setting} is {found[setting]!r} in {BESIDE} and {value!r} in the settings"
                 raise Fault(problem, "keep the value by which DMS writes")
             found[setting] = value
-        return {**found, "DatePartition": found, "Others": others}
+        return {**found, "DatePartition": found}
 
 
 def _stated(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -72,7 +55,7 @@ def _stated(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     yield from rest.items()
 
 
-class S3Target(_Target):
+class S3Target(Target):
     """Settings of an S3 target. What its files show by themselves, as their compression, is not here."""
 
     data_format: Annotated[Literal["csv", "parquet"], BeforeValidator(lambda word: str(word).lower())] = "csv"
@@ -103,16 +86,10 @@ class S3Target(_Target):
     """The text in columns that the source's log does not carry."""
     preserve_transactions: bool = False
     """Whether the changes of all tables are in files of transactions, which are CSV, below `CdcPath`."""
-    cdc_path: Folder = ""
+    cdc_path: Annotated[str, BeforeValidator(lambda text: str(text).strip("/"))] = ""
     """Folder of the files of transactions."""
     date_partition: DatePartition = DatePartition()
     """How change files are in folders by date."""
-    cdc_max_batch_interval: float = 60
-    """Seconds after which DMS writes a change file."""
-    bucket_name: str = ""
-    """Bucket that DMS writes to."""
-    bucket_folder: Folder = ""
-    """Folder in the bucket."""
 
     @property
     def op_in_changes(self) -> bool:
@@ -142,24 +119,12 @@ class S3Target(_Target):
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
-        if self.cdc_inserts_only and self.cdc_inserts_and_updates:
-            raise Fault("CdcInsertsOnly and CdcInsertsAndUpdates are both on", "turn one off: DMS takes only one")
-        if self.preserve_transactions and (self.add_column_name or self.date_partition.enabled):
-            problem = "PreserveTransactions is on, and so is AddColumnName or DatePartitionEnabled"
-            raise Fault(problem, "DMS cannot combine them: turn one off")
         if self.preserve_transactions and not self.cdc_path:
             raise Fault("PreserveTransactions is on and CdcPath is not set", "set CdcPath to the folder")
         if self.cdc_inserts_and_updates and not self.op_in_load and self.cdc_has_op is None:
             problem = "CdcInsertsAndUpdates is on without IncludeOpForFullLoad: DMS's documentation contradicts itself on an Op column then"
             cure = 'check a change file, and add next to S3Settings "FrazilSettings": {"CdcHasOp": true} or false'
             raise Fault(problem, cure)
-        if {"opcolumnname", "opvalues"} & set(map(str.lower, self.others)):
-            problem = "OpColumnName and OpValues are not read: DMS names the column Op, with I, U and D"
-            raise Fault(problem, "remove them, and read files as DMS writes them")
-        return self
-
-    @model_validator(mode="after")
-    def _tells_nulls(self) -> Self:
         if "null" not in self.model_fields_set and (self.data_format == "csv" or self.preserve_transactions):
             cure = 'add "CsvNullValue": "NULL" (the documented default) or "" (what some tasks write): check how your files write a null'
             raise Fault("CsvNullValue is not set", cure)
@@ -171,31 +136,3 @@ class S3Target(_Target):
             cure = "set CsvNoSupValue to a text that no column has, at the endpoint too, and load the tables again"
             raise Fault(problem, cure)
         return self
-
-
-class StreamTarget(_Target):
-    """Settings of a Kafka or Kinesis target."""
-
-    broker: str = ""
-    """Addresses of the Kafka brokers: `host:9092,host:9092`."""
-    topic: str = "kafka-default-topic"
-    """Topic of Kafka."""
-    stream_arn: str = ""
-    """ARN of the Kinesis stream."""
-    include_null_and_empty: bool = False
-    """Whether messages have nulls and empty texts; without it both are left out, and become null."""
-    include_transaction_details: bool = False
-    """Whether messages have a commit time; without it there is no latency."""
-    include_table_alter_operations: bool = False
-    """Whether DMS reports changes of the tables' columns."""
-    use_large_integer_value: bool = False
-    """Whether integers beyond 2^53 are exact; without it DMS rounds them."""
-    no_hex_prefix: bool = False
-    """Whether bytes are written without `0x`."""
-
-    @property
-    def address(self) -> str:
-        """The stream as the setting `source` names it; empty if neither a broker nor a stream is stated."""
-        if self.stream_arn:
-            return f"kinesis://{self.stream_arn.split(':')[3]}/{self.stream_arn.partition('/')[2]}"
-        return f"kafka://{self.broker.replace(' ', '')}/{self.topic}" if self.broker else ""

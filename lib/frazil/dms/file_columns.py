@@ -13,7 +13,7 @@ from frazil.dms.file_header import UNKNOWN, has_header, roles_by_name
 from frazil.dms.source_file import SourceFile, SourceTable, first_row
 from frazil.errors import FrazilError
 
-_TEXT = "WSTRING"
+TEXT = "WSTRING"
 """The DMS type of all that CSV has."""
 
 
@@ -60,17 +60,13 @@ def file_columns(
         return None
     if has_header(row, table, has_op):
         roles = roles_by_name(row, table, has_op, f"{file.where} line 1")
-        return _found(table, file, _as_texts(row), roles, target.dialect(True))
+        return _found(table, file, [(name, TEXT) for name in row], roles, target.dialect(True))
     own = row[:1] + row[3:] if file.of_all_tables else row
     named, earlier = Headerless(own, table, file).names(lacked, others)
     roles = roles_by_name(named, table, has_op, file.where)
     if file.of_all_tables:
         named, roles = (named[0], "table", "schema", *named[1:]), [roles[0], "", "", *roles[1:]]
-    return _found(table, file, _as_texts(named), roles, target.dialect(False), earlier)
-
-
-def _as_texts(names: Sequence[str]) -> list[tuple[str, str]]:
-    return [(name, _TEXT) for name in names]
+    return _found(table, file, [(name, TEXT) for name in named], roles, target.dialect(False), earlier)
 
 
 def _found(
@@ -84,7 +80,7 @@ def _found(
     """Return the columns of a file by their roles. Raises MissingColumnError."""
     spec, written, target = table.spec, table.written, table.target
     types = {role: kind for role, (_, kind) in zip(roles, columns, strict=True)}
-    of_source = [name for name in written.names if name not in written.added]
+    of_source = [written.columns[name] for name in written.of_source]
     kept = {OP, COMMITTED, SEQUENCE, *(AFTER + name for name in spec.lake_names), *(BEFORE + name for name in spec.key)}
     _require_key_and_op(table, file, types, dialect, earlier)
     return FileColumns(

@@ -97,22 +97,22 @@ def _twice(name: str, places: Sequence[int], where: str) -> UnclearColumnError:
 
 
 def _unclear(name: str, place: int, table: SourceTable, where: str) -> UnclearColumnError:
-    file = table.spec.file
-    cure = f"if the source has a column of that name, list it in {file}; exclude leaves it out of the lake"
-    if name in table.written.columns:
-        cure = f"rename DMS's by TimestampColumnName or a rule, and have it write the file again; if the source has none, take it out of {file}"
-    return UnclearColumnError(f"{where}: the column '{name}' at place {place + 1} may be the source's or DMS's", cure)
+    problem = f"{where}: the column '{name}' at place {place + 1} may be the source's or DMS's"
+    cure = "rename DMS's by TimestampColumnName or a rule, and have it write the file again"
+    if name not in table.written.columns:
+        cure = f"if the source has a column of that name, list it in {table.spec.file}; else {cure}"
+    return UnclearColumnError(problem, cure)
 
 
 def has_header(row: Sequence[str], table: SourceTable, has_op: bool) -> bool:
     """Return whether the first row of a CSV file has names; the setting decides if the row itself does not tell."""
     written = table.written
-    known = {*written.columns, *written.former, *written.added, *written.images, *written.former_images}
+    known = {*sum(written.names.values(), ()), *written.added, *written.images, *written.former_images}
     named, has_values = known.intersection(row), any(map(_VALUE.fullmatch, {*row} - known))
     if has_op and row[0] in OPERATIONS:
         return False
     begins = has_op and row[0].lower() == OP_NAME.lower()
-    begins = begins or row[0] == table.target.timestamp_column_name and not known.isdisjoint(row[1:2])
+    begins = begins or (row[0] == table.target.timestamp_column_name != "" and not known.isdisjoint(row[1:2]))
     if begins or (len(written.columns) > 1 and {*row} >= {*written.columns}):
         return True
     if not has_values and all(row) and _has_no_value(named, table):
@@ -120,8 +120,8 @@ def has_header(row: Sequence[str], table: SourceTable, has_op: bool) -> bool:
     return table.target.add_column_name and bool(named or not has_values)
 
 
-def _has_no_value(names: Collection[str], table: SourceTable) -> bool:
+def _has_no_value(names: set[str], table: SourceTable) -> bool:
     """Return whether one of some names cannot be a value of its column."""
-    of_name, columns = table.written.former | table.written.columns, {c.name: c for c in table.spec.columns}
-    kinds = ((name, arrow_type(columns[of_name[name]].value_type)) for name in names if name in of_name)
+    types = {column.name: arrow_type(column.value_type) for column in table.spec.columns}
+    kinds = [(name, types[column]) for column, own in table.written.names.items() for name in names.intersection(own)]
     return any(typed(pa.array([name]), kind)[1] is not None for name, kind in kinds)

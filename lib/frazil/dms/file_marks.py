@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import hashlib
-import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from frazil.dms.storage import DmsFile, Storage
 
-
-def mark_of(storage: Storage, file: DmsFile) -> str:
-    """Return a file's mark: size and ETag. On this machine the ETag is a time, so the CRC-32 of the bytes comes with it."""
-    return ":".join([str(file.size), _etag(file), *_bytes(storage, file)])
+NO_FILES = "none"
+"""The mark of a load without files."""
 
 
-def is_unchanged(storage: Storage, file: DmsFile, mark: str) -> bool:
-    """Return whether a file has the bytes that it had when it was marked. They are read only if its ETag is another one."""
-    size, etag, *checksum = mark.split(":")
-    if file.size != int(size):
-        return False
-    return etag == _etag(file) or bool(checksum) and checksum == _bytes(storage, file)
+def mark_of(storage: Storage, files: Mapping[str, DmsFile]) -> str:
+    """Return the mark of files by their names or paths: a digest of their sizes and ETags.
+
+    On this machine an ETag is a time, so a digest of their CRC-32 comes with it.
+    """
+    if not files:
+        return NO_FILES
+    found = _digest(f"{path}:{f.size}:{f.etag}" for path, f in files.items())
+    return f"{found}:{_bytes(storage, files)}" if storage.is_local else found
+
+
+def are_unchanged(storage: Storage, files: Mapping[str, DmsFile], mark: str) -> bool:
+    """Return whether files have the bytes that they had when they were marked. They are read only if an ETag is another one."""
+    by_etag, is_local, by_bytes = mark.partition(":")
+    found = _digest(f"{path}:{f.size}:{f.etag}" for path, f in files.items())
+    return found == by_etag or bool(is_local) and _bytes(storage, files) == by_bytes
 
 
 def are_same(storage: Storage, one: DmsFile, other: DmsFile) -> bool:
@@ -29,29 +36,8 @@ def are_same(storage: Storage, one: DmsFile, other: DmsFile) -> bool:
     return one.etag == other.etag or storage.checksum(one) == storage.checksum(other)
 
 
-def mark_of_load(storage: Storage, files: dict[str, DmsFile]) -> str:
-    """Return the mark of a load by its files, which have their paths below the table's folder; "none" without any."""
-    if not files:
-        return "none"
-    found = [_digest(f"{path}:{f.size}:{_etag(f)}" for path, f in files.items())]
-    if storage.is_local:
-        found.append(_digest(f"{path}:{mark_of(storage, f).replace(_etag(f), '')}" for path, f in files.items()))
-    return ":".join(found)
-
-
-def is_same_load(storage: Storage, files: dict[str, DmsFile], mark: str) -> bool:
-    """Return whether a load's files have the bytes that were applied. They are read only if an ETag is another one."""
-    if mark.partition(":")[0] == _digest(f"{path}:{f.size}:{_etag(f)}" for path, f in files.items()):
-        return True
-    return ":" in mark and mark.partition(":")[2] == mark_of_load(storage, files).partition(":")[2]
-
-
-def _etag(file: DmsFile) -> str:
-    return f"{zlib.crc32(file.etag.encode()):08x}"
-
-
-def _bytes(storage: Storage, file: DmsFile) -> list[str]:
-    return [f"{storage.checksum(file):08x}"] if storage.is_local else []
+def _bytes(storage: Storage, files: Mapping[str, DmsFile]) -> str:
+    return _digest(f"{path}:{storage.checksum(file):08x}" for path, file in files.items())
 
 
 def _digest(lines: Iterable[str]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic.alias_generators import to_pascal
 
-from frazil.dms.documents import STATISTICS, TableStatistics, by_table, find, statistics
+from frazil.dms.documents import find, read
 from frazil.errors import FrazilError
 from frazil.settings.parameters import SettingError, Settings
 
@@ -20,7 +20,9 @@ CALLS = {
     "replication-config": ("describe_replications", "describe_replication_table_statistics", "replication-config-arn", "ReplicationConfigArn"),
 }  # fmt: skip
 """For each kind of task: the calls for its state and its tables, and how each names the task."""
-FAILED = re.compile("FATAL_ERROR|LOW_MEMORY|LOW_DISK|failed", re.IGNORECASE)
+STATISTICS = ("TableStatistics", "ReplicationTableStatistics")
+FAILED = re.compile("FATAL_ERROR|LOW_MEMORY|LOW_DISK|error|cancel|failed", re.IGNORECASE)
+"""What a state has that does not go on by itself."""
 
 
 class DmsSilentError(FrazilError, code="dms-silent"):
@@ -29,32 +31,35 @@ class DmsSilentError(FrazilError, code="dms-silent"):
 
 @dataclass(frozen=True)
 class LoadGate:
-    """The statistics by source table; `task`: the state of the task, if it is known."""
+    """The statistics by source table, as DMS names them; `task`: the state of the task, if it is known."""
 
-    tables: dict[str, TableStatistics]
+    tables: dict[str, dict[str, Any]]
     task: str = ""
 
     def waits(self, table: str) -> str:
         """Return why the load of a source table is not complete, and what to do; empty if it is complete."""
-        known = self.tables.get(table)
-        if known and known.loaded:
+        state = self.tables.get(table, {}).get("TableState", "")
+        if state.lower() == "table completed":
             return ""
-        task = f"; the task is {self.task}" if self.task else ""
-        state = f"reports '{known.state}'" if known else "does not know the table"
         cure = "mend the task and resume it" if FAILED.search(self.task) else "run again when its load is completed"
-        cure = "reload the table in DMS" if known and known.failed else cure
-        return f"DMS {state}{task}: {cure}"
+        cure = "reload the table in DMS" if FAILED.search(state) else cure
+        reported = f"reports '{state}'" if state else "does not know the table"
+        return f"DMS {reported}{f'; the task is {self.task}' if self.task else ''}: {cure}"
 
     def rows(self, table: str) -> int | None:
         """Return how many rows DMS has loaded into a source table; None if it does not say."""
-        return self.tables[table].rows if table in self.tables else None
+        return self.tables.get(table, {}).get("FullLoadRows")
 
 
 def load_gate(settings: Settings) -> LoadGate | None:
     """Return the gate that `load_complete_when` names; None if it names none, or a task that only copies changes."""
     named = settings.load_complete_when
+    if not named:
+        return None
     if not named.startswith("dms:"):
-        return LoadGate(statistics(Path(settings.place("load_complete_when")))) if named else None
+        file = Path(settings.place("load_complete_when"))
+        cure = "save what aws dms describe-table-statistics prints"
+        return LoadGate(_by_table(find(read(file), file, *STATISTICS, cure=cure)))
     if not (found := TASK.fullmatch(named)):
         cure = "write dms: and the ARN that aws dms describe-replication-tasks prints"
         raise SettingError(f"load_complete_when: '{named}' names no task", cure)
@@ -70,17 +75,20 @@ def load_gate(settings: Settings) -> LoadGate | None:
         raise DmsSilentError(f"DMS does not answer about {arn}: {error}", cure) from error
 
 
-def _asked(dms: Any, arn: str, *calls: str) -> LoadGate | None:
-    describe, describe_tables, filtered, named = calls
+def _asked(dms: Any, arn: str, describe: str, describe_tables: str, filtered: str, named: str) -> LoadGate | None:
     answer = getattr(dms, describe)(Filters=[{"Name": filtered, "Values": [arn]}])
-    (task,) = find(answer, arn, "ReplicationTasks", "Replications")
+    task: dict[str, Any] = next(iter(find(answer, arn, "ReplicationTasks", "Replications") or ()), {})
     if "cdc" in (task.get("MigrationType"), task.get("ReplicationType")):
         return None
-    entries: list[Any] = []
+    entries: list[dict[str, Any]] = []
     page = {named: arn}
     while page:
         answer = getattr(dms, describe_tables)(**page)
         entries += find(answer, arn, *STATISTICS) or ()
         page = {named: arn, "Marker": answer["Marker"]} if answer.get("Marker") else {}
-    said = (task["Status"], task.get("StopReason"), task.get("LastFailureMessage"), *task.get("FailureMessages", ()))
-    return LoadGate(by_table(entries), ", ".join(text for text in said if text))
+    said = (task.get(name) for name in ("Status", "StopReason", "LastFailureMessage"))
+    return LoadGate(_by_table(entries), ", ".join(text for text in (*said, *task.get("FailureMessages", ())) if text))
+
+
+def _by_table(entries: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {f"{entry['SchemaName']}.{entry['TableName']}": entry for entry in entries}

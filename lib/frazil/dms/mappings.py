@@ -37,10 +37,6 @@ class MappingsError(FrazilError, code="mappings"):
     """The table mappings do not say how DMS writes a table. Correct the copy of the mappings, so that it has what the task applies."""
 
 
-class SameSourceError(FrazilError, code="same-source"):
-    """Several specs read the same files or messages. Keep one spec; an added column in its key tells their rows apart."""
-
-
 @dataclass(frozen=True)
 class Written:
     """How DMS writes a table: `schema` and `table` name its folders, and stand in messages.
@@ -48,7 +44,7 @@ class Written:
     `names` has by column of the spec its names in files, the present one first: in file order, added columns last. Columns
     that DMS leaves out are absent. `added` has the expression of each added column in the order of the rules, `images` the
     column of each before-image. `former_images` are names that before-images had earlier, or would have if the source's
-    key had further columns. Of a Kafka target, `topic` is what the rules name.
+    key had further columns.
     """
 
     schema: str
@@ -57,24 +53,21 @@ class Written:
     added: dict[str, str]
     images: dict[str, str]
     former_images: dict[str, str]
-    topic: str
-    selected: bool
 
     @property
     def sequence(self) -> str:
         """The name of the added column that is the witness of order; empty if there is none."""
         return next((name for name, expression in self.added.items() if SEQUENCE.fullmatch(expression)), "")
 
+    @property
+    def of_source(self) -> tuple[str, ...]:
+        """The present names of the source's columns in files, without those that rules add."""
+        return tuple(names[0] for column, names in self.names.items() if column not in self.added)
+
     @cached_property
     def columns(self) -> dict[str, str]:
         """The column of the spec by each present name in files."""
         return {names[0]: column for column, names in self.names.items()}
-
-    @cached_property
-    def former(self) -> dict[str, str]:
-        """The column of the spec by each earlier name that no column has now."""
-        earlier = {name: column for column, names in self.names.items() for name in names[1:]}
-        return {name: column for name, column in earlier.items() if name not in self.columns}
 
     def columns_in(self, names: Collection[str]) -> dict[str, str]:
         """Return the column of the spec by those names in a file that are one; of a column's names the newest counts.
@@ -91,37 +84,20 @@ class Written:
 def resolve(rules: Sequence[dict], spec: TableSpec) -> Written:
     """Return how DMS writes a table by the rules of the task's mappings. Raises MappingsError."""
     schema, table = spec.source.split(".")
-    own = _Rules(spec.source, [r for r in rules if _is_about(r, {"schema-name": schema, "table-name": table})])
+    own = _Rules([r for r in rules if _is_about(r, {"schema-name": schema, "table-name": table})])
     added = {rule["value"]: rule.get("expression", "") for rule in own.acting("add-column")}
     columns = [column for column in spec.columns if column.name not in added and own.leaves(column.name)]
     names = {column.name: own.names(column) for column in columns}
     listed = {column.name: (column.name, *column.renamed_from) for column in spec.columns}
     names |= {name: listed[name] for name in added if name in listed}
     places = own.renamed("schema", schema), own.renamed("table", table)
-    is_selected = any(own.acting(word) for word in ("include", "explicit")) and not own.acting("exclude")
-    selects_all = all(rule.get("rule-type") != "selection" for rule in rules)
-    images = own.images(spec, columns, names)
-    return Written(*places, names, added, *images, own.topic(), is_selected or selects_all)
-
-
-def require_own_folders(written: Mapping[str, Written]) -> dict[str, SameSourceError]:
-    """Return the error of each table, by source, whose files or messages are those of another one too."""
-    sharing: dict[tuple[str, str], list[str]] = {}
-    for source, own in written.items():
-        sharing.setdefault((own.schema, own.table), []).append(source)
-    found: dict[str, SameSourceError] = {}
-    for place, sources in sharing.items():
-        problem = f"the task's rules write {' and '.join(sources)} to one place, {'.'.join(place)}"
-        cure = "keep one spec, with the rows of all; for rows that share a key, let a rule add a column with $AR_M_SOURCE_TABLE_NAME, and list it in the spec and its key"
-        found |= {source: SameSourceError(problem, cure) for source in sources if len(sources) > 1}
-    return found
+    return Written(*places, names, added, *own.images(spec, columns, names))
 
 
 @dataclass(frozen=True)
 class _Rules:
     """The rules about a table."""
 
-    source: str
     rules: Sequence[dict]
 
     def acting(self, action: str) -> list[dict]:
@@ -141,16 +117,11 @@ class _Rules:
 
     def renamed(self, target: str, name: str) -> str:
         """Return the name of a schema, table or column after the rules; DMS applies one rule to an object."""
-        found: dict[str, dict] = {}
         for rule in self.rules:
             action = rule.get("rule-action", "")
             if rule.get("rule-target") == target and action in _RENAMES and _is_about(rule, {f"{target}-name": name}):
-                found[_RENAMES[action](name, rule.get("value") or "", rule.get("old-value") or "")] = rule
-        if len(found) > 1:
-            named = ", ".join(f"'{r.get('rule-name', r.get('rule-id', '?'))}' to '{n}'" for n, r in found.items())
-            cure = "DMS applies one rule to an object: remove the others from the copy of the mappings"
-            raise MappingsError(f"{self.source}: several rules rename the {target} '{name}': {named}", cure)
-        return next(iter(found), name)
+                return _RENAMES[action](name, rule.get("value") or "", rule.get("old-value") or "")
+        return name
 
     def images(
         self, spec: TableSpec, columns: Sequence[Column], names: Mapping[str, Sequence[str]]
@@ -161,18 +132,12 @@ class _Rules:
             return {}, {}
         stated = rules[0].get("before-image-def", {})
         if (wanted := stated.get("column-filter", "pk-only")) not in _IMAGES:
-            raise MappingsError(f"{self.source}: '{wanted}' is no column-filter", nearest(str(wanted), _IMAGES))
+            raise MappingsError(f"{spec.source}: '{wanted}' is no column-filter", nearest(str(wanted), _IMAGES))
         prefix, suffix = stated.get("column-prefix", ""), stated.get("column-suffix", "")
         prefix = prefix if prefix or suffix else "BI_"
         own = {f"{prefix}{c.name}{suffix}": c.name for c in columns if _IMAGES[wanted](c, spec)}
         known = [(name, c.name) for c in columns for name in (*c.renamed_from, *names[c.name][::-1], c.name)]
         return own, {f"{prefix}{name}{suffix}": c for name, c in known if f"{prefix}{name}{suffix}" not in own}
-
-    def topic(self) -> str:
-        """Return the topic of the rules; nothing if they name none, or several."""
-        mapped = [rule for rule in self.rules if rule.get("rule-type") == "object-mapping"]
-        topics = {rule.get("kafka-target-topic") or "" for rule in mapped}
-        return topics.pop() if len(topics) == 1 else ""
 
 
 def _is_about(rule: dict, names: Mapping[str, str]) -> bool:

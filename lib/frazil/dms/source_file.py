@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from frazil.core.row_blocks import Dialect, blocks
+from frazil.dms.endpoint import S3Target
 from frazil.dms.file_names import load_number
 from frazil.dms.mappings import Written
 from frazil.settings.spec import TableSpec
-
-if TYPE_CHECKING:
-    from frazil.dms.endpoint import S3Target
 
 FIRST_BLOCK = 1 << 16
 """Bytes in which a first row is looked for; a longer row is found too."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PIECE = 8 << 20
 KEPT = 64 << 20
-"""The bytes that are read at a time, so a file of this size is read by one request; and those of small files that are kept for a second reading."""
+"""The bytes that are read at a time, so a smaller file is read by one request; and those of small files that are kept for a second reading."""
 RETRIES: RetryConfig = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
 
 
@@ -65,14 +65,13 @@ def store_at(address: str) -> ObjectStore:
 
     bucket, _, folder = address.removeprefix("s3://").partition("/")
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-    has_key = "AWS_ACCESS_KEY_ID" in os.environ
     return S3Store(
         bucket,
         prefix=folder or None,
         config={"endpoint": endpoint} if endpoint else {},
         client_options={"allow_http": endpoint.startswith("http://")},
         retry_config=RETRIES,
-        credential_provider=None if has_key else Boto3CredentialProvider(),
+        credential_provider=None if "AWS_ACCESS_KEY_ID" in os.environ else Boto3CredentialProvider(),
     )
 
 
@@ -107,33 +106,32 @@ class Storage:
             found = obstore.list_with_delimiter(self.store, folder or None)
         return sorted(map(base_name, found["common_prefixes"]))
 
-    def head(self, file: DmsFile, size: int = PIECE) -> bytes:
-        """Return the first bytes of a file; a small file is read as a whole, and kept."""
-        if file.size <= PIECE:
-            return self._whole(file)
-        return self._range(file, 0, min(size, file.size))
-
     def pieces(self, file: DmsFile) -> Iterator[bytes]:
-        """Yield the bytes of a file. Raises ChangedWhileReadError, FileGoneError if it is not as it was listed."""
+        """Yield the bytes of a file; a small one is read once, and kept.
+
+        Raises ChangedWhileReadError, FileGoneError if it is not as it was listed.
+        """
         if file.size <= PIECE:
             yield self._whole(file)
-            return
-        for begin in range(0, file.size, PIECE):
-            yield self._range(file, begin, min(begin + PIECE, file.size))
+        else:
+            yield from (self.read(file, at, min(at + PIECE, file.size)) for at in range(0, file.size, PIECE))
 
-    def open(self, file: DmsFile) -> BinaryIO:
-        """Return a file to be read at any place, as Parquet is."""
-        if file.size <= PIECE:
-            return io.BytesIO(self._whole(file))
-        return io.BufferedReader(_Ranges(self, file), 1 << 20)
+    def read(self, file: DmsFile, begin: int, end: int) -> bytes:
+        """Return some bytes of the file that was listed. Raises ChangedWhileReadError, FileGoneError if it is another one."""
+        if begin == end:
+            return b""
+        with self._explained(file.path):
+            found = obstore.get(self.store, file.path, options={"if_match": file.etag, "range": (begin, end)})
+            data = found.bytes().to_bytes()
+            # on this machine, others may write it while it is read
+            if self.is_local and obstore.head(self.store, file.path)["e_tag"] != file.etag:
+                raise PreconditionError
+        return data
 
     def checksum(self, file: DmsFile) -> int:
         """Return the CRC-32 of a file's bytes."""
         if file not in self._checksums:
-            found = 0
-            for piece in self.pieces(file):
-                found = zlib.crc32(piece, found)
-            self._checksums[file] = found
+            self._checksums[file] = reduce(lambda found, piece: zlib.crc32(piece, found), self.pieces(file), 0)
         return self._checksums[file]
 
     def create(self, path: str, data: bytes) -> bool:
@@ -146,24 +144,11 @@ class Storage:
         return True
 
     def _whole(self, file: DmsFile) -> bytes:
-        if file not in self._kept:
-            data = self._range(file, 0, file.size)
-            kept = {f: raw for f, raw in self._kept.items() if f.path != file.path}
-            while kept and sum(map(len, kept.values())) + len(data) > KEPT:
-                kept.pop(next(iter(kept)))
-            self._kept = kept | {file: data}
-            return data
-        return self._kept[file]
-
-    def _range(self, file: DmsFile, begin: int, end: int) -> bytes:
-        """Return some bytes of the file that was listed; on this machine, others may write it while it is read."""
-        if begin == end:
-            return b""
-        with self._explained(file.path):
-            found = obstore.get(self.store, file.path, options={"if_match": file.etag, "range": (begin, end)})
-            data = found.bytes().to_bytes()
-            if self.is_local and obstore.head(self.store, file.path)["e_tag"] != file.etag:
-                raise PreconditionError
+        data = self._kept.get(file)
+        if data is None:
+            while self._kept and sum(map(len, [*self._kept.values()])) + file.size > KEPT:
+                self._kept.pop(next(iter([*self._kept])), None)
+            data = self._kept[file] = self.read(file, 0, file.size)
         return data
 
     @contextmanager
@@ -182,30 +167,3 @@ class Storage:
             what = str(error).split("\n")[0]
             cure = "check the address, AWS_REGION, and that this process may list and read it"
             raise StorageError(f"{where} cannot be reached: {what}", cure) from error
-
-
-class _Ranges(io.RawIOBase):
-    """A large file, of which each part is read when it is wanted."""
-
-    def __init__(self, storage: Storage, file: DmsFile):
-        self._storage, self._file, self._at = storage, file, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        end = min(self._at + len(buffer), self._file.size)
-        found = self._storage._range(self._file, min(self._at, end), end)
-        buffer[: len(found)] = found
-        self._at += len(found)
-        return len(found)
