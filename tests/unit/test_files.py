@@ -22,18 +22,22 @@ from moto.s3.models import s3_backends
 
 from faulty_s3 import FaultyS3
 from frazil.core.changes import Changes
+from frazil.discover.source_folders import SourceFolderError, folders_without_spec, require_schema_folder
 from frazil.dms import listing, load_rule, pending, storage
 from frazil.dms.applied import applied_files, batch_of, summary_of
 from frazil.dms.audit import audit
 from frazil.dms.date_partition import DatePartition
-from frazil.dms.file_marks import mark_of_load
+from frazil.dms.file_marks import mark_of
 from frazil.dms.file_names import FileNameError
 from frazil.dms.listing import SameNameError, list_table
-from frazil.dms.load_rule import LoadChangedError, LoadMissingError, MixedLoadError
+from frazil.dms.load_rule import LoadChangedError, MixedLoadError
 from frazil.dms.pending import FileVanishedError, findings, pending_files
 from frazil.dms.position import Position
 from frazil.dms.storage import ChangedWhileReadError, FileGoneError, Storage, StorageError
+from frazil.engine.empty_load import LoadMissingError, require_load
 from frazil.engine.file_batches import FileBatch, Measure, next_batch
+from frazil.engine.file_ranges import open_file
+from frazil.engine.work import for_each
 from frazil_demo.seaweed import Seaweed
 
 FOLDER, FLAT = "public/t", DatePartition()
@@ -132,15 +136,8 @@ class Table:
 
     def look(self, hot: bool = True) -> dict[str, tuple[str, ...]]:
         """Return what stops the table, by its code."""
-        there = self.listed(hot)
-        if not hot:
-            return {
-                f.error.code: f.names
-                for f in audit(there, self.position, self.applied, self.storage, self.partition)[1]
-            }
-        return {
-            f.error.code: f.names for f in findings(there, self.position, self.applied, self.storage, self.partition)
-        }
+        found = (findings if hot else audit)(self.listed(hot), self.position, self.applied)
+        return {f.error.code: f.names for f in found}
 
     @property
     def applied(self):
@@ -149,7 +146,7 @@ class Table:
     def apply(self, most: int = 99, accepted: str = "") -> list[str]:
         """Apply pending files as one batch; return their names."""
         there = self.listed()
-        files = pending_files(there, self.position, self.applied, self.storage, self.partition, accepted)
+        files = pending_files(there, self.position, self.applied, accepted)
         batch = FileBatch(tuple(files[:most]), tuple(files[most:]))
         if batch.files:
             self.position = batch.position_after(self.position, there.below(batch.files[-1]))
@@ -220,8 +217,8 @@ def test_a_file_is_read_as_it_was_listed_or_not_at_all(folder):
     for name, text in (("a", "one"), ("b", large), ("c", "three"), ("d", "four")):
         folder.put(f"{FOLDER}/{name}", text)
     small, big, changed, gone = table.storage.files(FOLDER)
-    assert b"".join(table.storage.pieces(big)) == large.encode() and table.storage.head(big, 3) == b"xxx"
-    with table.storage.open(big) as file:
+    assert b"".join(table.storage.pieces(big)) == large.encode() and table.storage.read(big, 1, 4) == b"xxx"
+    with open_file(table.storage, big) as file:
         assert (file.seek(-2, os.SEEK_END), file.read()) == (storage.PIECE + 3, b"xx")
     folder.put(f"{FOLDER}/b", large.replace("x", "y"))
     folder.put(f"{FOLDER}/c", "other")
@@ -229,7 +226,7 @@ def test_a_file_is_read_as_it_was_listed_or_not_at_all(folder):
     for file, error in ((big, ChangedWhileReadError), (changed, ChangedWhileReadError), (gone, FileGoneError)):
         with pytest.raises(error, match=f"{FOLDER}/{file.name}"):
             [*table.storage.pieces(file)]
-    assert table.storage.head(small) == b"one"
+    assert [*table.storage.pieces(small)] == [b"one"]
 
 
 def test_a_file_that_grows_while_it_is_read_is_not_taken(tmp_path, monkeypatch):
@@ -239,13 +236,13 @@ def test_a_file_that_grows_while_it_is_read_is_not_taken(tmp_path, monkeypatch):
     grown = lambda *a, **k: (real(*a, **k), folder.put("f", "one more"))[0]  # noqa: E731
     monkeypatch.setattr(storage.obstore, "get", grown)
     with pytest.raises(ChangedWhileReadError):
-        Storage(folder.address).head(file)
+        [*Storage(folder.address).pieces(file)]
 
 
 def test_a_file_is_created_once_and_never_written_over(folder):
     places = Table(folder).storage
     assert [places.create("new", data) for data in (b"1", b"2")] == [True, False]
-    assert places.head(places.files("")[-1]) == b"1"
+    assert [*places.pieces(places.files("")[-1])] == [b"1"]
 
 
 @pytest.mark.parametrize("name", ["a b", "ü", "x%20y", "#", "q?", "[a]", "$f$", 'quote"', "plus+", ".hidden"])
@@ -253,7 +250,7 @@ def test_folders_of_any_name_are_listed_and_read(folder, name):
     folder.put(f"{name}/t/{at(0)}", "I,1\n")
     places = Storage(folder.address)
     assert places.folders() == [name] and places.folders(name) == ["t"]
-    assert [places.head(f) for f in places.files(f"{name}/t")] == [b"I,1\n"]
+    assert [[*places.pieces(f)] for f in places.files(f"{name}/t")] == [[b"I,1\n"]]
 
 
 def test_what_cannot_be_reached_is_named_with_its_address(bucket, tmp_path):
@@ -273,11 +270,11 @@ def test_new_files_cost_one_request_and_reading_a_small_one_another(bucket):
         folder.stored(f"{FOLDER}/{at(number // 2, number % 2)}")
     folder.put(f"{FOLDER}/LOAD00000001.csv")
     table = Table(folder)
-    table.position = Position(load=mark_of_load(table.storage, table.listed().loads), last=at(599, 1))
+    table.position = Position(load=mark_of(table.storage, table.listed().loads), last=at(599, 1))
     requests.clear()
     new = [f for f in table.listed().changes if f.name > at(599, 1)]
     assert (len(new), len(requests)) == (10, 1)
-    assert table.storage.head(new[0]) == b"".join(table.storage.pieces(new[0])) and len(requests) == 2
+    assert [*table.storage.pieces(new[0])] == [*table.storage.pieces(new[0])] and len(requests) == 2
 
 
 @pytest.mark.parametrize(
@@ -339,7 +336,7 @@ def test_folders_of_a_parallel_load_count_from_one_each(folder):
     table = Table(folder)
     loads = table.listed().loads
     assert [*loads] == [f"{part}/LOAD00000001.csv" for part in ("0", "p1", "p2")]
-    table.position = Position(load=mark_of_load(table.storage, loads), last=at(0))
+    table.position = Position(load=mark_of(table.storage, loads), last=at(0))
     assert [*table.listed().loads] == [*loads]  # though the folder "0" comes before the names that are new
 
 
@@ -348,7 +345,7 @@ def test_tables_are_listed_at_the_same_time_and_fail_alone(folder):
     for name in names:
         folder.put(f"public/{name}/{at(1) if name != 't7' else '20240230-000000000.csv'}")
     places = Storage(folder.address)
-    found = listing.list_each(names, lambda name: list_table(places, f"public/{name}", FLAT))
+    found = for_each(names, lambda name: list_table(places, f"public/{name}", FLAT))
     assert Counter(type(f).__name__ for f in found.values()) == {"TableFiles": 39, "FileNameError": 1}
     assert isinstance(found["t7"], FileNameError)
 
@@ -356,13 +353,13 @@ def test_tables_are_listed_at_the_same_time_and_fail_alone(folder):
 def test_a_source_that_is_one_folder_too_high_or_low_is_named(folder):
     for top in ("initial-load", "cdc-load"):
         folder.put(f"{top}/app/orders/{at(1)}")
-    with pytest.raises(listing.SourceFolderError, match="cdc-load and .*initial-load has app/orders"):
-        listing.require_schema_folder(Storage(folder.address), "app", "orders")
+    with pytest.raises(SourceFolderError, match="cdc-load and .*initial-load has app/orders"):
+        require_schema_folder(Storage(folder.address), "app", "orders")
     low = Storage(f"{folder.address}/cdc-load/app")
-    with pytest.raises(listing.SourceFolderError, match="folder above app/"):
-        listing.require_schema_folder(low, "app", "orders")
+    with pytest.raises(SourceFolderError, match="folder above app/"):
+        require_schema_folder(low, "app", "orders")
     folder.put(f"cdc-load/awsdms_x/y/{at(1)}")
-    assert listing.folders_without_spec(Storage(f"{folder.address}/cdc-load"), ["app/x"]) == ["app/orders"]
+    assert folders_without_spec(Storage(f"{folder.address}/cdc-load"), ["app/x"]) == ["app/orders"]
 
 
 # --- pending files
@@ -427,10 +424,10 @@ def test_a_file_from_the_future_stops_its_table(folder):
 
 def test_a_table_whose_kind_of_source_changed_stops_both_ways():
     for position, landing in ((Position(last=at(1)), "id"), (Position(last="7", landing="id"), "")):
-        with pytest.raises(pending.SourceChangedError, match="adopt|restart"):
-            pending.require_kind_of_source(position, landing, "t")
-        pending.require_kind_of_source(position, position.landing, "t")
-    pending.require_kind_of_source(Position(load="none"), "id", "t")
+        (found,) = pending.source_changed(position, landing)
+        assert "adopt the table" in found.raised("t").cure and "restart" in found.raised("t").cure
+        assert not [*pending.source_changed(position, position.landing)]
+    assert not [*pending.source_changed(Position(load="none"), "id")]
 
 
 # --- loads
@@ -442,7 +439,7 @@ def loaded(folder: Folder, *names: str) -> Table:
     for name in names:
         folder.put(f"{FOLDER}/{name}", f"{name},a\n", aged=100)
     there = table.listed()
-    table.position = Position(batch=1, load=mark_of_load(table.storage, there.loads))
+    table.position = Position(batch=1, load=mark_of(table.storage, there.loads))
     table.commit(there.loads)
     return table
 
@@ -451,10 +448,8 @@ def looked(table: Table, *rules) -> str:
     """Return the message of the first rule of loads that the files break."""
     for rule in rules:
         try:
-            if rule is load_rule.require_same_load:
-                rule(table.listed(), table.position, table.applied, table.storage, "t")
-            else:
-                rule(table.listed(), table.applied, table.storage, table.partition, "t")
+            own = (table.position,) if rule is load_rule.require_same_load else ()
+            rule(table.listed(), *own, table.applied, "t")
         except (LoadChangedError, MixedLoadError) as error:
             return str(error)
     return ""
@@ -490,15 +485,11 @@ def test_changes_count_again_unless_they_are_certainly_from_before_the_load(tmp_
     folder = Folder(str(tmp_path))
     for minute in (0, 1, 2, 3):
         folder.put(f"{FOLDER}/{at(minute)}")
-    changes = Table(folder).listed().changes
+    there = Table(folder).listed()
     began = datetime(2024, 1, 1, 10, 2, tzinfo=UTC).timestamp()
-    assert load_rule.last_before(changes, began, FLAT) == at(1) and load_rule.last_before(changes, None, FLAT) == ""
-    berlin = DatePartition(enabled=True, timezone="Europe/Berlin")
-    assert load_rule.last_before(changes, began - 3600, berlin) == at(1)
-    for place, last in ((at(2), at(1)), (f"x/{at(0)}", ""), ("2024-01-01 10:02:00", at(1)), ("2024-01-01T11:02:00+01:00", at(1))):  # fmt: skip
-        assert load_rule.last_before_place(changes, place, "t") == last
-    with pytest.raises(load_rule.PlaceError, match="'yesterday'"):
-        load_rule.last_before_place(changes, "yesterday", "t")
+    assert load_rule.last_before(there, began) == at(1) and load_rule.last_before(there, None) == ""
+    berlin = replace(there, partition=DatePartition(enabled=True, timezone="Europe/Berlin"))
+    assert load_rule.last_before(berlin, began - 3600) == at(1)
 
 
 def test_a_load_again_needs_all_files_since_the_load(folder):
@@ -523,7 +514,7 @@ def test_a_change_of_a_row_that_nobody_inserted_shows_that_a_load_is_missing(cha
     facts = {"file": [0] * len(words), "number": [*range(1, len(words) + 1)], "op": [w[0] for w in words]}
     old = pa.array([int(was) if was else None for was, _ in keys], pa.int64())
     of = Changes(pa.table({"id": [int(now) for _, now in keys]}), pa.table({**facts, "before id": old}), pa.table({}))
-    call = lambda position: load_rule.require_load(of, position, ["id"], [at(1)], "public.t")  # noqa: E731
+    call = lambda position: require_load(of, position, ["id"], [at(1)], "public.t")  # noqa: E731
     call(Position(load="x"))
     call(Position(load="none", last=at(0)))
     problem = f"public.t: the load is missing: {at(1)} row {wrong} "

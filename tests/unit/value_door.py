@@ -1,30 +1,38 @@
-"""A house of one room: the files of cases go through `frazil.core` alone, and the rows of tables are kept in memory."""
+"""A house of three rooms: the files of cases go through `frazil.dms`, `frazil.engine` and `frazil.core`; tables are kept in memory."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC
 from pathlib import Path
+from time import time
 from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dms_writer import Messages
 from frazil.core import csv, messages
-from frazil.core.changes import AFTER, BEFORE, COMMITTED, OP, SEQUENCE, Changes, Reading, changes, concat
+from frazil.core.changes import AFTER, BEFORE, COMMITTED, OP, Changes, Reading, changes, concat
 from frazil.core.exact import arrow_type
 from frazil.core.latest import latest
-from frazil.core.row_blocks import Dialect, blocks
+from frazil.dms.applied import Applied, Batch, applied_files, batch_of, summary_of
+from frazil.dms.endpoint import S3Target
+from frazil.dms.file_marks import mark_of
+from frazil.dms.listing import list_shared, list_table
+from frazil.dms.load_rule import last_before, require_one_load, require_same_load
+from frazil.dms.mappings import resolve
+from frazil.dms.pending import findings, pending_files
+from frazil.dms.position import Position
+from frazil.dms.source_file import SourceTable
+from frazil.dms.storage import DmsFile, Storage
 from frazil.engine import parquet
-from frazil.engine.gzip_form import unpacked
-from frazil.engine.transactions import split_by_table
+from frazil.engine.file_batches import FileBatch
+from frazil.engine.read import BadRowError, TableReader
 from frazil.errors import FrazilError
 from frazil.settings.spec import TableSpec
 from world import Result, World
-
-OWN = {"Op": OP, "seq": SEQUENCE}
 
 
 class Door(World):
@@ -34,7 +42,9 @@ class Door(World):
         super().__init__(root, "door", {}, target, **settings)
         self.tables: dict[str, dict[tuple, dict]] = {}
         self.bad: dict[str, list[dict]] = {}
-        self.read: dict[str, set[Path]] = {}
+        self.sent: dict[str, set[int]] = {}
+        self.positions: dict[str, Position] = {}
+        self.batches: dict[str, list[Batch]] = {}
 
     # --- what a case asks of its world
 
@@ -57,7 +67,7 @@ class Door(World):
     def decide(self, table: str, replay: bool) -> Result:
         """Read the quarantined rows again: from their bytes and by the spec of now."""
         waiting, self.bad[table] = self.bad[table], []
-        again = [(changes(*row), bad["file"]) for bad in waiting for row in self._again(table, bad)]
+        again = [(changes(*row), bad["dms"]) for bad in waiting for row in self._again(table, bad)]
         self._applied(table, again)
         return Result(table, "replayed")
 
@@ -66,20 +76,18 @@ class Door(World):
     def _through(self, table: str) -> Result:
         self.tables.setdefault(table, {})
         self.bad.setdefault(table, [])
-        known = self.read.setdefault(table, set())
-        new = sorted((f for f in self._files(table) if f not in known), key=lambda f: f.name)
         try:
             if isinstance(self.source, Messages):
-                self._applied(table, [(part, "topic") for part in self._messages(table, known)])
-            for batch in ([f for f in new if _is_load(f)], [f for f in new if not _is_load(f)]):
-                self._applied(table, [(part, str(f)) for f in batch for part in self._changes(table, f)])
-                known.update(batch)
+                known = self.sent.setdefault(table, set())
+                self._applied(table, [(part, None) for part in self._messages(table, known)])
+            else:
+                self._files(table)
         except FrazilError as error:
             return Result(table, "failed", error.code, str(error))
         return Result(table, "merged")
 
-    def _applied(self, table: str, found: list[tuple[Changes, str]]) -> None:
-        bad = [{**row, "file": name} for part, name in found for row in part.bad.to_pylist()]
+    def _applied(self, table: str, found: list[tuple[Changes, DmsFile | None]]) -> None:
+        bad = [row | {"file": f.path if f else "topic", "dms": f} for part, f in found for row in part.bad.to_pylist()]
         said = [f"{b['file']} row {b['number']}: column '{b['column']}': {b['reason']}" for b in bad]
         if bad and (self.specs[table].get("on_bad_rows") or self.settings.get("on_bad_rows")) != "quarantine":
             raise BadRowError(f"{len(bad)} bad rows: " + "; ".join(said), "correct them")
@@ -123,77 +131,65 @@ class Door(World):
 
     # --- files
 
+    def _files(self, table: str) -> None:
+        """Load a table once, and apply the change files that are pending then."""
+        reader, position = self._reader(table), self.positions.get(table, Position())
+        written, storage = reader.table.written, reader.storage
+        partition = reader.table.target.date_partition
+        there = list_table(storage, f"{written.schema}/{written.table}", partition, position if position.last else None)
+        if folder := reader.table.target.cdc_path:
+            there = replace(there, changes=(*there.changes, *list_shared(storage, folder, position.last)))
+        if not position.load:
+            require_one_load(there, self._known(table), table)
+            began = self._read(table, reader, there.loads)
+            position = Position(batch=1, load=mark_of(storage, there.loads), last=last_before(there, began))
+            self._commit(table, position, storage, there.loads)
+        require_same_load(there, position, self._known(table), table)
+        for finding in findings(there, position, self._known(table)):
+            raise finding.raised(table)
+        if files := pending_files(there, position, self._known(table)):
+            self._read(table, reader, {f.name: f for f in files})
+            now = FileBatch(tuple(files), ()).position_after(position, there.below(files[-1]))
+            self._commit(table, now, storage, {f.name: f for f in files})
+
+    def _read(self, table: str, reader: TableReader, files: dict[str, DmsFile]) -> float | None:
+        """Apply the rows of files; return the earliest of their times."""
+        columns = {file: reader.columns(file) for file in files.values()}
+        parts = [(part, file) for file, its in columns.items() if its for part in reader.read(file, its)]
+        self._applied(table, parts)
+        times = [t for part, _ in parts for t in part.fact(COMMITTED) or [] if t.is_valid]
+        return min(t.as_py() for t in times).replace(tzinfo=UTC).timestamp() if times else None
+
+    def _commit(self, table: str, position: Position, storage: Storage, files: dict[str, DmsFile]) -> None:
+        batch = batch_of(position, summary_of(storage, files), time())
+        self.positions[table], self.batches[table] = position, [batch, *self.batches.get(table, [])]
+
+    def _known(self, table: str) -> Applied:
+        return applied_files(self.batches.get(table, []))
+
     def _spec(self, table: str) -> TableSpec:
         return TableSpec.model_validate({n: v for n, v in self.specs[table].items() if n != "max_bad_percent"})
 
-    def _files(self, table: str) -> list[Path]:
-        of_all = (self.root / "source" / self.source.settings.get("CdcPath", "none")).glob("*.csv")
-        own = (self.root / f"source/public/{table}").rglob("*")
-        return [
-            f
-            for f in [*own, *of_all]
-            if re.match(r"(\d{8}-\d{9}|CDC_TXN-\d{17}|LOAD[0-9A-F]{8}|SEGMENT\w+)\.\w+(\.gz)?$", f.name)
-        ]
-
-    def _reading(self, table: str, names: list[str], of_load: bool) -> Reading:
-        spec, told = self._spec(table), self.source.settings
-        own = OWN | {told["TimestampColumnName"]: COMMITTED} | {f"BI_{k}": BEFORE + k for k in spec.key}
-        roles = tuple(own.get(name) or AFTER + name * (name in {c.name for c in spec.columns}) for name in names)
-        roles = tuple("" if role == AFTER else role for role in roles)
-        if told.get("DataFormat") == "parquet":
-            return Reading(spec, roles, of_load=of_load)
-        return Reading(spec, roles, told["CsvNullValue"], told.get("CsvNoSupValue"), of_load)
-
-    def _csv(self, reading: Reading, where: str) -> csv.Reader:
-        told = self.source.settings
-        dialect = Dialect(told.get("CsvDelimiter", ","), True, bool(told.get("AddColumnName")), told["CsvNullValue"])
-        return csv.Reader(reading.types, dialect, where, reading.tells_empty)
-
-    def _changes(self, table: str, file: Path) -> Iterator[Changes]:
-        of_load, shared = _is_load(file), file.parent.name == self.source.settings.get("CdcPath", "?").split("/")[-1]
-        names = self.source.names(of_load, table)
-        if file.suffix == ".parquet":
-            names = pq.read_schema(file).names
-        reading = self._reading(table, [names[0], "", "", *names[1:]] if shared else names, of_load)
-        if file.suffix == ".parquet":
-            yield from (changes(r, reading) for r in parquet.Reader(names, file.name).read(file.open("rb")))
-            return
-        reader = self._csv(reading, file.name)
-        pieces = unpacked([file.read_bytes()] if file.stat().st_size else [], file.name)
-        if not shared:
-            yield from (changes(r, reading) for r in reader.read(pieces))
-            return
-        for block in blocks(pieces, reader.dialect, file.name):
-            own, nameless = split_by_table(block, reader.dialect)
-            if len(nameless.numbers):
-                raise BadRowError(f"{file.name} row {nameless.numbers[0]} names no table", "correct it")
-            if ("public", table) in own:
-                yield changes(reader.parse(own["public", table]), reading)
+    def _reader(self, table: str) -> TableReader:
+        spec, target = self._spec(table), S3Target.model_validate(self.source.settings)
+        (self.root / "source").mkdir(exist_ok=True)
+        source = SourceTable(spec, resolve(self.source.rules["rules"], spec), target)
+        return TableReader(Storage(f"{self.root}/source"), source)
 
     def _again(self, table: str, bad: dict) -> Iterator[tuple]:
         """Yield the row that the bytes of a bad row have."""
-        if bad["file"] == "topic":
+        if not bad["dms"]:
             reader, reading = self._of_messages(table)
             yield reader.read(pa.array([bad["raw"]], pa.binary()), np.array([bad["number"]])), reading
             return
-        of_load = _is_load(Path(bad["file"]))
-        if bad["file"].endswith(".parquet"):
-            batch = pa.ipc.open_stream(bad["raw"]).read_next_batch()
-            rows = parquet.rows_of(batch, bad["number"])
-            yield rows, self._reading(table, batch.schema.names, of_load)
-            return
-        reading = self._reading(table, self.source.names(of_load, table), of_load)
-        for rows in csv.Reader(reading.types, Dialect(), "f").read([bad["raw"] + b"\n"]):
-            yield rows, reading
-
-
-class BadRowError(FrazilError, code="bad-row"):
-    """A row cannot be applied."""
+        columns = self._reader(table).columns(bad["dms"])
+        if columns.dialect is None:
+            rows = [parquet.rows_of(pa.ipc.open_stream(bad["raw"]).read_next_batch(), bad["number"])]
+        else:
+            dialect = replace(columns.dialect, header=False)
+            rows = csv.Reader(columns.reading.types, dialect, "f").read([bad["raw"] + b"\n"])
+        yield from ((one, columns.reading) for one in rows)
 
 
 class KeyTakenError(FrazilError, code="key-taken"):
     """One statement changed keys among stored rows."""
-
-
-def _is_load(file: Path) -> bool:
-    return "LOAD" in file.name

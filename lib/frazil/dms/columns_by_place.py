@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from frazil.core.changes import OPERATIONS
 from frazil.dms.file_header import OP_NAME, has_header
 from frazil.dms.file_names import base_name, load_number
-from frazil.dms.source_file import SourceFile, SourceTable, first_row
+from frazil.dms.source_file import SourceFile, SourceTable, first_rows
 from frazil.errors import FrazilError, many
 
 Names = tuple[str, ...]
@@ -29,23 +29,32 @@ class Headerless:
     table: SourceTable
     file: SourceFile
 
-    def names(self, lacked: int, others: Sequence[SourceFile]) -> tuple[Names, bool]:
+    @property
+    def now(self) -> Names:
+        """The columns that DMS writes by the settings and rules."""
+        written = self.table.written
+        return (*self.stated, *written.of_source, *written.added, *written.images)
+
+    def names(self, lacked: int) -> tuple[Names, bool] | None:
         """Return the names of the row's fields, as a header would have them, and whether these are earlier columns.
 
-        `lacked` is how many of the source's last columns the newest applied file lacks. Raises LayoutError, whose cure
-        depends on what `others` of the table's files show.
+        `lacked` is how many of the source's last columns the newest applied file lacks. None: the row fits no layout, or
+        several.
         """
-        of_source = self.table.written.of_source
-        now = (*self.stated, *of_source, *self.table.written.added, *self.table.written.images)
-        layouts = [*dict.fromkeys(self._layouts(now))]
-        fitting = [names for names in layouts if len(names) == len(self.row)]
+        fitting, now = self._fitting, self.now
         if len(fitting) == 1:
             return fitting[0], fitting[0] != now
         missing = len(now) - len(self.row)
-        if layouts[0] == now and 0 < missing <= lacked:
-            return tuple(name for name in now if name not in of_source[-missing:]), True
-        near = min([*layouts, now], key=lambda names: abs(len(names) - len(self.row)))
-        raise LayoutError(self._problem(fitting or layouts[:1]), self._cure(fitting or [near], others))
+        if self._layouts[0] == now and 0 < missing <= lacked:
+            return tuple(name for name in now if name not in self.table.written.of_source[-missing:]), True
+        return None
+
+    def error(self, others: Sequence[SourceFile]) -> LayoutError:
+        """Return the error of a row that fits no layout; the cure depends on what `others` of the table's files show."""
+        near = min([*self._layouts, self.now], key=lambda names: abs(len(names) - len(self.row)))
+        return LayoutError(
+            self._problem(self._fitting or self._layouts[:1]), self._cure(self._fitting or [near], others)
+        )
 
     # --- what it may have
 
@@ -55,15 +64,19 @@ class Headerless:
         time = self.table.target.timestamp_column_name
         return (OP_NAME,) * self.table.has_op(self.file) + (time,) * bool(time)
 
-    def _layouts(self, now: Names) -> Iterator[Names]:
-        """Yield the layouts that count: that of an entry of `columns_until`, or of now, and of a load file also the oldest entry's."""
+    @property
+    def _layouts(self) -> list[Names]:
+        """The layouts that count: that of an entry of `columns_until`, or of now, and of a load file also the oldest entry's."""
         entries = sorted((_moment(last), names) for last, names in self.table.spec.columns_until.items())
         until, of_load = _moment(self.file.name), self.file.of_load
         own = [names for last, names in entries if last[0] == of_load and (of_load or last >= until)]
-        if not own:
-            yield now
-        for names in own[:1] or [names for last, names in entries[:1] if of_load]:
-            yield from self._meant(names)
+        oldest = [names for last, names in entries[:1] if of_load]
+        meant = [names for entry in own[:1] or oldest for names in self._meant(entry)]
+        return [*dict.fromkeys(meant if own else [self.now, *meant])]
+
+    @property
+    def _fitting(self) -> list[Names]:
+        return [names for names in self._layouts if len(names) == len(self.row)]
 
     def _meant(self, entry: Names) -> Iterator[Names]:
         """Yield what an entry may mean: if it does not name the operation, the stated ones come first, or there are none."""
@@ -126,8 +139,8 @@ def _shown(row: Sequence[str]) -> tuple[bool, bool]:
 
 def _shown_by(file: SourceFile, table: SourceTable) -> tuple[bool, bool] | None:
     """Return what the first row of a file shows; nothing if it is Parquet, empty, or has a header."""
-    row = [] if file.columns else first_row(file, table.target.dialect(False))
-    return _shown(row) if row and not has_header(row, table, table.has_op(file)) else None
+    rows = [] if file.columns else first_rows(file, table.target.dialect(False))
+    return _shown(rows[0]) if rows and not has_header(rows[0], table, table.has_op(file)) else None
 
 
 def _entry(last: str, names: Names) -> str:

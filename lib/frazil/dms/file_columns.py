@@ -10,7 +10,7 @@ from frazil.core.changes import AFTER, BEFORE, COMMITTED, OP, SEQUENCE, Reading
 from frazil.core.row_blocks import Dialect
 from frazil.dms.columns_by_place import Headerless
 from frazil.dms.file_header import UNKNOWN, has_header, roles_by_name
-from frazil.dms.source_file import SourceFile, SourceTable, first_row
+from frazil.dms.source_file import SourceFile, SourceTable, first_rows
 from frazil.errors import FrazilError
 
 TEXT = "WSTRING"
@@ -55,14 +55,17 @@ def file_columns(
         names = [name for name, _ in file.columns]
         roles = roles_by_name(names, table, has_op, file.where)
         return _found(table, file, file.columns, roles, None)
-    row = first_row(file, target.dialect(False))
-    if not row:
+    rows = first_rows(file, target.dialect(False))
+    if not rows:
         return None
-    if has_header(row, table, has_op):
-        roles = roles_by_name(row, table, has_op, f"{file.where} line 1")
-        return _found(table, file, [(name, TEXT) for name in row], roles, target.dialect(True))
-    own = row[:1] + row[3:] if file.of_all_tables else row
-    named, earlier = Headerless(own, table, file).names(lacked, others)
+    if has_header(rows[0], table, has_op):
+        roles = roles_by_name(rows[0], table, has_op, f"{file.where} line 1")
+        return _found(table, file, [(name, TEXT) for name in rows[0]], roles, target.dialect(True))
+    bare = [Headerless(row[:1] + row[3:] if file.of_all_tables else row, table, file) for row in rows]
+    fitting = next(filter(None, (one.names(lacked) for one in bare)), None)
+    if not fitting:
+        raise bare[0].error(others)
+    named, earlier = fitting
     roles = roles_by_name(named, table, has_op, file.where)
     if file.of_all_tables:
         named, roles = (named[0], "table", "schema", *named[1:]), [roles[0], "", "", *roles[1:]]

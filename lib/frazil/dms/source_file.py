@@ -12,8 +12,8 @@ from frazil.dms.file_names import load_number
 from frazil.dms.mappings import Written
 from frazil.settings.spec import TableSpec
 
-FIRST_BLOCK = 1 << 16
-"""Bytes in which a first row is looked for; a longer row is found too."""
+FIRST_BLOCK, MOST_ROWS = 1 << 16, 100
+"""The bytes and rows of the beginning of a file that are looked at; a longer row is found too."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +49,19 @@ class SourceTable:
         return file.of_all_tables or (self.target.op_in_load if file.of_load else self.target.op_in_changes)
 
 
-def first_row(file: SourceFile, dialect: Dialect) -> list[str]:
-    """Return the texts of the first row of a CSV file, which may be names; without a row there are none.
+def first_rows(file: SourceFile, dialect: Dialect) -> list[list[str]]:
+    """Return the texts of the first rows of a CSV file, the first of which may be names.
 
-    Raises RowBordersError if its end is hidden.
+    Raises RowBordersError if the end of the first one is hidden.
     """
     block = next(blocks(file.pieces(), dialect, file.where, size=FIRST_BLOCK), None)
-    line = block.line(1).decode("utf-8", "replace") if block else ""
-    if not line or not dialect.quotes:
-        return line.split(dialect.delimiter) if line else []
+    lines = [block.line(number) for number in block.numbers[:MOST_ROWS]] if block else []
+    return [_fields(line.decode("utf-8", "replace"), dialect) for line in lines]
+
+
+def _fields(line: str, dialect: Dialect) -> list[str]:
+    if not dialect.quotes:
+        return line.split(dialect.delimiter)
     delimiter = re.escape(dialect.delimiter)
     found = re.findall(rf'{delimiter}("(?:[^"]|"")*"|[^{delimiter}]*)', dialect.delimiter + line)
     return [text[1:-1].replace('""', '"') if text.startswith('"') else text for text in found]

@@ -1,0 +1,90 @@
+"""Reads the files of a table: what they show of their columns, and their changes from any row on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from frazil.core import csv
+from frazil.core.changes import Changes, changes
+from frazil.core.row_blocks import Block, blocks
+from frazil.core.rows import Rows
+from frazil.dms.file_columns import FileColumns, file_columns
+from frazil.dms.file_names import SHARED
+from frazil.dms.source_file import SourceFile, SourceTable
+from frazil.dms.storage import DmsFile, Storage
+from frazil.engine import parquet
+from frazil.engine.file_ranges import open_file
+from frazil.engine.gzip_form import unpacked
+from frazil.engine.parquet_columns import dms_type, require_readable, schema_of
+from frazil.engine.transactions import SHARED_BLOCK, split_by_table
+from frazil.errors import FrazilError
+
+PARQUET = b"PAR1"
+"""How a Parquet file begins, whatever its name."""
+
+
+class BadRowError(FrazilError, code="bad-row"):
+    """A row cannot be applied. Correct it, have DMS write it again, or let it wait in the quarantine."""
+
+
+@dataclass(frozen=True)
+class TableReader:
+    """Reads the files of a table that are in a storage."""
+
+    storage: Storage
+    table: SourceTable
+
+    def columns(self, file: DmsFile, lacked: int = 0, others: Sequence[DmsFile] = ()) -> FileColumns | None:
+        """Return the columns of a file; None if it has nothing. The arguments and errors are those of `file_columns`."""
+        found = file_columns(self.table, self._described(file), lacked, [*map(self._described, others)])
+        if found and found.dialect is None:
+            require_readable(found, schema_of(open_file(self.storage, file), found.where))
+        return found
+
+    def read(
+        self, file: DmsFile, columns: FileColumns, begin: int = 0, end: int | None = None, number: int = 0
+    ) -> Iterator[Changes]:
+        """Yield the changes in the rows after row `begin`, to row `end`; `number` is the place of the file in its batch.
+
+        Raises BadRowError for a row of a file of all tables that names none, and errors of the file's form.
+        """
+        reading = columns.reading
+        if columns.dialect is None:
+            reader = parquet.Reader(columns.names, columns.where)
+            found: Iterator[Rows] = reader.read(open_file(self.storage, file), begin, end)
+        else:
+            of_csv = csv.Reader(reading.types, columns.dialect, columns.where, reading.tells_empty)
+            if SHARED.fullmatch(file.name):
+                found = (
+                    of_csv.parse(b) for part in self._own_rows(file) if len((b := part.between(begin, end)).numbers)
+                )
+            else:
+                found = of_csv.read(self._bytes(file), begin, end)
+        yield from (changes(rows, reading, number) for rows in found)
+
+    def _bytes(self, file: DmsFile) -> Iterator[bytes]:
+        return unpacked(self.storage.pieces(file), self.storage.shown(file.path))
+
+    def _described(self, file: DmsFile) -> SourceFile:
+        where = self.storage.shown(file.path)
+        if SHARED.fullmatch(file.name):
+            return SourceFile(file.name, where, lambda: (own.text for own in self._own_rows(file)), of_all_tables=True)
+        columns = None
+        if next(self.storage.pieces(file), b"").startswith(PARQUET):
+            schema = schema_of(open_file(self.storage, file), where)
+            columns = [(field.name, dms_type(field.type)) for field in schema]
+        return SourceFile(file.name, where, lambda: self._bytes(file), columns)
+
+    def _own_rows(self, file: DmsFile) -> Iterator[Block]:
+        """Yield the table's rows of a file of all tables."""
+        dialect, where = self.table.target.dialect(header=False), self.storage.shown(file.path)
+        for block in blocks(self._bytes(file), dialect, where, size=SHARED_BLOCK):
+            of_tables, of_none = split_by_table(block, dialect)
+            if len(of_none.numbers):
+                cure = "correct the row, or have DMS write the file again"
+                raise BadRowError(
+                    f"{where} row {of_none.numbers[0]}: it names no table, so it may be any table's", cure
+                )
+            if own := of_tables.get((self.table.written.schema, self.table.written.table)):
+                yield own
