@@ -1,4 +1,4 @@
-"""The cases of values, order, partial and bad rows, through the room of values alone: `value_door` keeps its tables in memory."""
+"""The cases of files and values, through the rooms of both: `value_door` keeps its tables in memory."""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ import pytest
 import test_cases
 import test_values
 from case_worlds import Case, through
-from dms_writer import NO_RULES, Messages
+from dms_writer import BEFORE_IMAGE, NO_RULES, Messages
 from unit.value_door import Door
 
-FILES = ["values", "declared", "order", "partial_rows", "bad_rows", "forms", "all_tables"]
-BEYOND = {"told", "position", "columns_there", "renamed", "by_others", "cure", "gone", "aged"}
+FILES = ["values", "declared", "order", "partial_rows", "bad_rows", "forms", "all_tables", "columns", "late_files", "layouts"]  # fmt: skip
+BEYOND = {"told", "position", "columns_there", "renamed", "by_others", "cure", "gone", "aged", "new_process"}
 """What a case may do or see that other rooms answer for."""
 ELSEWHERE = {
     "a key at the limit that a load holds twice is named", "a folder of a schema that is not there fails its table alone",
-    "rows of inserts only have no operation", "a file that comes late is refused", "files that are not DMS's data are not read",
 }  # fmt: skip
-"""Cases that other rooms answer for: stored keys, folders, roles by settings, order of arrival."""
+"""Cases that other rooms answer for: stored keys, folders."""
+CHANGED = {
+    "a file without the header that the settings state is refused", "a file with a header that the settings do not state is refused",
+    "rows that wait are read by a layout that is declared later", "a layout that names no added column is refused",
+}  # fmt: skip
+"""Cases that end in another way, as changed.md says: `file-over-setting`, `layouts`."""
 
 
 def of_values(file: str, world: str) -> dict[str, dict]:
-    """Return the cases of a world that are about values alone."""
-    cases = {n: c for n, c in test_cases.cases(file, world).items() if n not in ELSEWHERE}
+    """Return the cases of a world that are about files and values alone."""
+    cases = {n: c for n, c in test_cases.cases(file, world).items() if n not in ELSEWHERE | CHANGED}
     return {n: c for n, c in cases.items() if not BEYOND & ({*c} | {word for s in c.get("steps", []) for word in s})}
 
 
@@ -39,8 +43,8 @@ def test_a_case_ends_as_it_says(tmp_path, file, name):
     world = Door(tmp_path / "w", said.get("target", {}), **said.get("settings", {}))
     if "stream" in said:
         world.reads("memory", Messages(world.specs, **said.get("target", {})))
-    elif said.get("rules") == "none":
-        world.source.rules = NO_RULES
+    elif "rules" in said:
+        world.source.rules = {"none": NO_RULES, "before-image": BEFORE_IMAGE}.get(str(said["rules"]), said["rules"])
     found = [Case(world, n, c) for n, c in of_values(file, name).items()]
     through(world, found)
     for case in found:

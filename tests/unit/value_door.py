@@ -12,13 +12,14 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 
-from dms_writer import Messages
+from dms_writer import NO_RULES, Messages
 from frazil.core import csv, messages
 from frazil.core.changes import AFTER, BEFORE, COMMITTED, OP, Changes, Reading, changes, concat
 from frazil.core.exact import arrow_type
 from frazil.core.latest import latest
 from frazil.dms.applied import Applied, Batch, applied_files, batch_of, summary_of
 from frazil.dms.endpoint import S3Target
+from frazil.dms.file_header import UnclearColumnError
 from frazil.dms.file_marks import mark_of
 from frazil.dms.listing import list_shared, list_table
 from frazil.dms.load_rule import last_before, require_one_load, require_same_load
@@ -56,13 +57,17 @@ class Door(World):
         return SimpleNamespace(schema=lambda: SimpleNamespace(fields=fields))
 
     def rows(self, table: str) -> list[tuple]:
-        return [tuple(row.values()) for row in self.tables[table].values()]
+        return sorted((tuple(row.values()) for row in self.tables[table].values()), key=str)
 
     def quarantine(self, table: str) -> list[dict]:
         return [{**bad, "file": Path(bad["file"]).name, "row": bad["number"]} for bad in self.bad[table]]
 
     def through(self, tables: list[str] | None = None) -> dict[str, Result]:
         return {table: self._through(table) for table in tables or self.specs}
+
+    def do(self, verb: str, **settings) -> dict[str, Result]:
+        self.settings |= settings
+        return {} if verb == "setup" else self.through()
 
     def decide(self, table: str, replay: bool) -> Result:
         """Read the quarantined rows again: from their bytes and by the spec of now."""
@@ -76,6 +81,7 @@ class Door(World):
     def _through(self, table: str) -> Result:
         self.tables.setdefault(table, {})
         self.bad.setdefault(table, [])
+        was = self.positions.get(table)
         try:
             if isinstance(self.source, Messages):
                 known = self.sent.setdefault(table, set())
@@ -83,8 +89,10 @@ class Door(World):
             else:
                 self._files(table)
         except FrazilError as error:
+            if isinstance(error, UnclearColumnError) and table not in self.positions:
+                del self.tables[table]
             return Result(table, "failed", error.code, str(error))
-        return Result(table, "merged")
+        return Result(table, "unchanged" if was and was == self.positions[table] else "merged")
 
     def _applied(self, table: str, found: list[tuple[Changes, DmsFile | None]]) -> None:
         bad = [row | {"file": f.path if f else "topic", "dms": f} for part, f in found for row in part.bad.to_pylist()]
@@ -96,6 +104,9 @@ class Door(World):
             self._apply(self.tables[table], concat(parts), self._spec(table).key)
 
     def _apply(self, rows: dict[tuple, dict], batch: Changes, key: tuple[str, ...]) -> None:
+        if not key:
+            rows.update(((len(rows) + at,), row) for at, row in enumerate(batch.rows.to_pylist()))
+            return
         found, before = latest(batch, key), dict(rows)
         keys = [tuple(row.values()) for row in found.keys.to_pylist()]
         if taken := [key for key in found.transient.to_pylist() if tuple(key.values()) in before]:
@@ -139,22 +150,23 @@ class Door(World):
         there = list_table(storage, f"{written.schema}/{written.table}", partition, position if position.last else None)
         if folder := reader.table.target.cdc_path:
             there = replace(there, changes=(*there.changes, *list_shared(storage, folder, position.last)))
+        others = [*[*there.loads.values()][:1], *there.changes[:1]]
         if not position.load:
             require_one_load(there, self._known(table), table)
-            began = self._read(table, reader, there.loads)
+            began = self._read(table, reader, there.loads, others)
             position = Position(batch=1, load=mark_of(storage, there.loads), last=last_before(there, began))
             self._commit(table, position, storage, there.loads)
         require_same_load(there, position, self._known(table), table)
         for finding in findings(there, position, self._known(table)):
             raise finding.raised(table)
         if files := pending_files(there, position, self._known(table)):
-            self._read(table, reader, {f.name: f for f in files})
+            self._read(table, reader, {f.name: f for f in files}, others)
             now = FileBatch(tuple(files), ()).position_after(position, there.below(files[-1]))
             self._commit(table, now, storage, {f.name: f for f in files})
 
-    def _read(self, table: str, reader: TableReader, files: dict[str, DmsFile]) -> float | None:
+    def _read(self, table: str, reader: TableReader, files: dict[str, DmsFile], others: list[DmsFile]) -> float | None:
         """Apply the rows of files; return the earliest of their times."""
-        columns = {file: reader.columns(file) for file in files.values()}
+        columns = {file: reader.columns(file, others=others) for file in files.values()}
         parts = [(part, file) for file, its in columns.items() if its for part in reader.read(file, its)]
         self._applied(table, parts)
         times = [t for part, _ in parts for t in part.fact(COMMITTED) or [] if t.is_valid]
@@ -168,7 +180,14 @@ class Door(World):
         return applied_files(self.batches.get(table, []))
 
     def _spec(self, table: str) -> TableSpec:
-        return TableSpec.model_validate({n: v for n, v in self.specs[table].items() if n != "max_bad_percent"})
+        said = {n: v for n, v in self.specs[table].items() if n not in ("max_bad_percent", "layouts")}
+        said["columns"] = [{n: v for n, v in column.items() if n != "nullable"} for column in said["columns"]]
+        written = resolve(getattr(self.source, "rules", NO_RULES)["rules"], TableSpec.model_validate(said))
+        names = [*dict.fromkeys([*written.columns, *written.added, *written.images])]
+        for layout in self.specs[table].get("layouts", []):
+            has = [name for name in layout.get("columns") or names if name not in layout.get("without", [])]
+            said.setdefault("columns_until", {})[layout["until"]] = has
+        return TableSpec.model_validate(said)
 
     def _reader(self, table: str) -> TableReader:
         spec, target = self._spec(table), S3Target.model_validate(self.source.settings)

@@ -41,10 +41,6 @@ class Applied:
     known_s: float
     waiting: tuple[str, ...] = ()
 
-    def late(self, names: Iterable[str]) -> list[str]:
-        """Return which of some names before the newest applied one were certainly not applied."""
-        return [name for name in names if name > self.since and name not in self.marks]
-
 
 def summary_of(storage: Storage, files: Mapping[str, DmsFile], waiting: Sequence[DmsFile] = ()) -> dict[str, str]:
     """Return what a batch's summary says: its files, each by its name or a load's by its path, and the files that it left."""

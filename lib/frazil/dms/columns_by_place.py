@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from frazil.core.changes import OPERATIONS
 from frazil.dms.file_header import OP_NAME, has_header
 from frazil.dms.file_names import base_name, load_number
-from frazil.dms.source_file import SourceFile, SourceTable, first_rows
+from frazil.dms.source_file import SourceFile, SourceTable
 from frazil.errors import FrazilError, many
 
 Names = tuple[str, ...]
@@ -52,9 +52,8 @@ class Headerless:
     def error(self, others: Sequence[SourceFile]) -> LayoutError:
         """Return the error of a row that fits no layout; the cure depends on what `others` of the table's files show."""
         near = min([*self._layouts, self.now], key=lambda names: abs(len(names) - len(self.row)))
-        return LayoutError(
-            self._problem(self._fitting or self._layouts[:1]), self._cure(self._fitting or [near], others)
-        )
+        meant = self._fitting or [near]
+        return LayoutError(self._problem(meant), self._cure(meant, others))
 
     # --- what it may have
 
@@ -139,7 +138,7 @@ def _shown(row: Sequence[str]) -> tuple[bool, bool]:
 
 def _shown_by(file: SourceFile, table: SourceTable) -> tuple[bool, bool] | None:
     """Return what the first row of a file shows; nothing if it is Parquet, empty, or has a header."""
-    rows = [] if file.columns else first_rows(file, table.target.dialect(False))
+    rows = [] if file.columns else file.rows()
     return _shown(rows[0]) if rows and not has_header(rows[0], table, table.has_op(file)) else None
 
 

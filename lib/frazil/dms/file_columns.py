@@ -10,7 +10,7 @@ from frazil.core.changes import AFTER, BEFORE, COMMITTED, OP, SEQUENCE, Reading
 from frazil.core.row_blocks import Dialect
 from frazil.dms.columns_by_place import Headerless
 from frazil.dms.file_header import UNKNOWN, has_header, roles_by_name
-from frazil.dms.source_file import SourceFile, SourceTable, first_rows
+from frazil.dms.source_file import SourceFile, SourceTable
 from frazil.errors import FrazilError
 
 TEXT = "WSTRING"
@@ -40,6 +40,8 @@ class FileColumns:
     lacked: int
     """How many of the source's last columns the file lacks, which `file_columns` asks of the newest applied file."""
     earlier: bool
+    further_keys: tuple[str, ...]
+    """Columns that the source's key has, as their before-images show, and the spec's has not."""
 
 
 def file_columns(
@@ -55,13 +57,13 @@ def file_columns(
         names = [name for name, _ in file.columns]
         roles = roles_by_name(names, table, has_op, file.where)
         return _found(table, file, file.columns, roles, None)
-    rows = first_rows(file, target.dialect(False))
+    rows = file.rows()
     if not rows:
         return None
     if has_header(rows[0], table, has_op):
         roles = roles_by_name(rows[0], table, has_op, f"{file.where} line 1")
         return _found(table, file, [(name, TEXT) for name in rows[0]], roles, target.dialect(True))
-    bare = [Headerless(row[:1] + row[3:] if file.of_all_tables else row, table, file) for row in rows]
+    bare = [Headerless([*row[:1], *row[3:]] if file.of_all_tables else row, table, file) for row in rows]
     fitting = next(filter(None, (one.names(lacked) for one in bare)), None)
     if not fitting:
         raise bare[0].error(others)
@@ -83,6 +85,7 @@ def _found(
     """Return the columns of a file by their roles. Raises MissingColumnError."""
     spec, written, target = table.spec, table.written, table.target
     types = {role: kind for role, (_, kind) in zip(roles, columns, strict=True)}
+    before = [role.removeprefix(BEFORE) for role in types if role.startswith(BEFORE)]
     of_source = [written.columns[name] for name in written.of_source]
     kept = {OP, COMMITTED, SEQUENCE, *(AFTER + name for name in spec.lake_names), *(BEFORE + name for name in spec.key)}
     _require_key_and_op(table, file, types, dialect, earlier)
@@ -102,6 +105,7 @@ def _found(
         lacks=tuple(name for name in written.names if name in spec.lake_names and AFTER + name not in types),
         lacked=len([*takewhile(lambda name: AFTER + name not in types, reversed(of_source))]),
         earlier=earlier,
+        further_keys=tuple(column for column in before if column not in {*spec.key, *written.images.values()}),
     )
 
 

@@ -7,17 +7,14 @@ from collections.abc import Iterable, Mapping
 
 from frazil.dms.storage import DmsFile, Storage
 
-NO_FILES = "none"
-"""The mark of a load without files."""
-
 
 def mark_of(storage: Storage, files: Mapping[str, DmsFile]) -> str:
-    """Return the mark of files by their names or paths: a digest of their sizes and ETags.
+    """Return the mark of files by their names or paths: a digest of their sizes and ETags; "none" without files.
 
     On this machine an ETag is a time, so a digest of their CRC-32 comes with it.
     """
     if not files:
-        return NO_FILES
+        return "none"
     found = _digest(f"{path}:{f.size}:{f.etag}" for path, f in files.items())
     return f"{found}:{_bytes(storage, files)}" if storage.is_local else found
 

@@ -40,11 +40,9 @@ def time_of_name(name: str) -> datetime:
 
     Raises FileNameError for digits that are no time.
     """
-    found = CHANGES.fullmatch(name) or SHARED.fullmatch(name)
+    digits = re.sub(r"\D", "", name)
     try:
-        if not found:
-            raise ValueError
-        return datetime.strptime(f"{found[1]}{found[2][:9]}000", "%Y%m%d%H%M%S%f")
+        return datetime.strptime(f"{digits[:17]}000", "%Y%m%d%H%M%S%f")
     except ValueError:
         cure = "give it the name that DMS wrote, which decides when its changes are applied; or move it away"
         raise FileNameError(f"{name} is named like a change file, but its digits are no time", cure) from None

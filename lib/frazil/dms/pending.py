@@ -46,14 +46,16 @@ def findings(there: TableFiles, position: Position, applied: Applied) -> list[Fi
     """Return what stops a table, by its listed files: what is worst comes first."""
     last, partition = base_name(position.last), there.partition
     old = [f for f in there.changes if f.name <= last]
-    changed = (f.name for f in old if not _is_as_applied(there, f, applied))
+    known = [f for f in old if f.name in applied.marks]
+    changed = (f.name for f in known if not are_unchanged(there.storage, {f.name: f}, applied.marks[f.name]))
+    late = (f.name for f in old if f.name > applied.since and f.name not in applied.marks)
     future = (f.name for f in there.changes if partition.written_s(f.name) > time.time() + CLOCKS_S)
     new = [f for f in there.changes if f.name > last]
     repeated = [f for f in new if partition.repeats(new[0].name) and partition.repeats(f.name)]
     return [
         *source_changed(position, landing=""),
         *_found(FileChangedError, changed),
-        *_found(LateFileError, applied.late(f.name for f in old), f"; changes up to {last} are applied"),
+        *_found(LateFileError, late, f"; changes up to {last} are applied"),
         *_found(FutureFileError, future),
         *_found(RepeatedHourError, (f.name for f in sorted(repeated, key=lambda f: f.landed))),
         *_found(FileVanishedError, (n for n in applied.waiting if n not in {f.name for f in there.changes})),
@@ -77,11 +79,6 @@ def pending_files(there: TableFiles, position: Position, applied: Applied, accep
         return one_of_copies(there.storage, alone)
     new = (f for f in there.changes if f.name > last or (f.name == last and position.rows is not None))
     return one_of_copies(there.storage, [*takewhile(lambda f: not there.partition.repeats(f.name), new)])
-
-
-def _is_as_applied(there: TableFiles, file: DmsFile, applied: Applied) -> bool:
-    mark = applied.marks.get(file.name)
-    return mark is None or are_unchanged(there.storage, {file.name: file}, mark)
 
 
 def _found(error: type[FrazilError], names: Iterable[str], detail: str = "") -> Iterator[Finding]:

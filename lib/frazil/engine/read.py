@@ -15,6 +15,7 @@ from frazil.dms.source_file import SourceFile, SourceTable
 from frazil.dms.storage import DmsFile, Storage
 from frazil.engine import parquet
 from frazil.engine.file_ranges import open_file
+from frazil.engine.first_rows import first_rows
 from frazil.engine.gzip_form import unpacked
 from frazil.engine.parquet_columns import dms_type, require_readable, schema_of
 from frazil.engine.transactions import SHARED_BLOCK, split_by_table
@@ -67,14 +68,17 @@ class TableReader:
         return unpacked(self.storage.pieces(file), self.storage.shown(file.path))
 
     def _described(self, file: DmsFile) -> SourceFile:
-        where = self.storage.shown(file.path)
-        if SHARED.fullmatch(file.name):
-            return SourceFile(file.name, where, lambda: (own.text for own in self._own_rows(file)), of_all_tables=True)
+        where, of_all_tables = self.storage.shown(file.path), bool(SHARED.fullmatch(file.name))
         columns = None
         if next(self.storage.pieces(file), b"").startswith(PARQUET):
             schema = schema_of(open_file(self.storage, file), where)
             columns = [(field.name, dms_type(field.type)) for field in schema]
-        return SourceFile(file.name, where, lambda: self._bytes(file), columns)
+
+        def rows() -> list[list[str]]:
+            pieces = (own.text for own in self._own_rows(file)) if of_all_tables else self._bytes(file)
+            return first_rows(pieces, self.table.target.dialect(header=False), where)
+
+        return SourceFile(file.name, where, rows, columns, of_all_tables)
 
     def _own_rows(self, file: DmsFile) -> Iterator[Block]:
         """Yield the table's rows of a file of all tables."""

@@ -1,0 +1,64 @@
+"""Every folder of DMS output is listed, ordered and read as the model has it: real files, and those of public reports."""
+
+# ruff: noqa: F811
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from frazil.discover.source_folders import SourceFolderError, require_schema_folder
+from frazil.dms.storage import Storage
+from model import Model
+from test_reported_cases import (  # noqa: F401
+    CASES,
+    TASKS,
+    copies,
+    of_case,
+    test_a_file_and_its_copy_are_one_file_or_stop_their_table_alone,
+    test_every_row_of_real_files_is_as_the_model_has_it,
+    test_gzip_is_read_whole_or_stops_its_table_alone_by_name,
+    test_load_files_may_lack_the_column_of_times_that_change_files_have,
+    test_midnight_at_the_end_of_a_day_is_kept,
+    test_times_outside_of_a_day_are_bad_rows,
+)
+from unit.value_door import Door
+
+
+@pytest.fixture(scope="module")
+def shared_world(tmp_path_factory):
+    """Make a world of the rooms of files and values, where the reported cases make one with a lake."""
+    return lambda space, **settings: Door(tmp_path_factory.mktemp(space) / "w", settings.pop("target", {}), **settings)
+
+
+def test_the_small_folder_of_the_tests_is_read_as_the_model_has_it(shared_world):
+    tiny = Path(__file__).parents[1] / "data/tiny"
+    w = shared_world("tiny")
+    w.table("person", "id INT4", "name WSTRING(50)", "balance NUMERIC(10,2)", "born DATE", source="app.person")
+    w.table(
+        "visit", "person_id INT4", "place WSTRING(9)", "at DATETIME", key=("person_id", "place"), source="app.visit"
+    )
+    w.source.settings = json.loads((tiny / "params/endpoint.json").read_text())["S3Settings"]
+    w.source.rules = json.loads((tiny / "params/mappings.json").read_text())
+    shutil.copytree(tiny / "s3", w.source.folder, dirs_exist_ok=True)
+    w.loaded().merged()
+    model = Model(w.specs, w.source.settings, w.source.rules)
+    for table in w.specs:
+        load, *files = sorted((w.source.folder / "app" / table).iterdir(), key=lambda f: (f.name[0] != "L", f.name))
+        model.load(table, [load])
+        model.apply(files, table)
+        assert w.rows(table) == model.rows(table) and len(w.rows(table)) > 1, table
+
+
+def test_the_files_before_a_stream_and_the_folders_of_two_tasks_are_listed(of_case):
+    case = CASES / "load_by_files_changes_by_kafka"
+    assert of_case(case / "params/files", case / "dms").loaded().rows("retail") == [
+        (1, "A1", 10),
+        (2, "B2", 20),
+        (3, "C3", 30),
+    ]
+    with pytest.raises(SourceFolderError, match="cdc-load and .*initial-load has app/orders"):
+        require_schema_folder(Storage(str(TASKS / "dms")), "app", "orders")
