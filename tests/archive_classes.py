@@ -20,14 +20,14 @@ def _load_and_merge(root: Path) -> None:
     from dms_writer import D, I, U
     from frazil_old.config.settings import Settings
     from frazil_old.config.spark_session import get_spark
-    from helpers import World
+    from world import World
 
     catalog = {"type": "jdbc", "uri": f"jdbc:sqlite:{root}/catalog.db", "warehouse": f"{root}/warehouse"}
     get_spark(Settings(root=str(root / "session"), catalog_options=catalog))
     world = World(root / "world", "world", catalog)
-    world.table("t").load("t", (1, "a"), (2, "b")).loaded()
-    world.changes("t", U(4, "c", was=1), D(2), I(3, "d")).merged()
-    assert world.rows("t") == [(3, "d"), (4, "c")]
+    world.table("t").source.load("t", (1, "a"), (2, "b"))
+    world.loaded().source.changes("t", U(4, "c", was=1), D(2), I(3, "d"))
+    assert world.merged().rows("t") == [(3, "d"), (4, "c")]
 
 
 def _end_the_jvm() -> None:

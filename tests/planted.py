@@ -78,7 +78,7 @@ FAULTS = [
     fault("the load does not wait for DMS", "test_guarantees.py", ("flows/full_load.py", "    if not gate:\n        return \"\"\n", "    return \"\"\n")),
     fault("rows of several files of a large batch are taken in the wrong order", "test_guarantees.py",
           ("engine/row_form.py", "reversed(EVENT_PLACE)", "EVENT_PLACE")),
-    fault("a partition that is added is read from its end", "test_attacks_streams.py",
+    fault("a partition that is added is read from its end", "test_streams.py",
           ("dms/kafka.py", "{**dict.fromkeys(new, 0), ", "{**new, ")),
     fault("a secret is shown", "test_guarantees.py", ("errors.py", "_hidden.sub(HIDDEN, text) if _hidden else text", "text")),
     of_values("a decimal is rounded", "core/one_text", "    if cut != value:\n", "    if False:\n"),

@@ -60,17 +60,6 @@ def test_a_message_from_the_far_future_holds_nothing_up(open_world, kafka):  # B
     assert w.merged().rows("t") == [(0, "now"), (1, "now"), (2, "now"), (3, "a"), (5, "next")]
 
 
-def test_partitions_that_are_added_between_runs_are_read_from_their_first_message(open_world, kafka):
-    from confluent_kafka.admin import NewPartitions
-
-    w, s = followed(open_world, kafka)
-    admin = kafka.admin()  # without a name it would end before its answer comes
-    admin.create_partitions([NewPartitions(s.name, 3)])[s.name].result(30)
-    for key, partition in ((1, 0), (3, 1), (4, 2)):
-        s.send(message("insert" if key > 2 else "update", "t", {"id": key, "v": "new"}), partition)
-    assert w.merged().rows("t") == [(1, "new"), (2, "b"), (3, "new"), (4, "new")]
-
-
 def test_a_topic_that_is_made_anew_stops_its_tables_however_many_messages_it_has(open_world, kafka):  # A6
     w, s = followed(open_world, kafka)
     admin = kafka.admin()

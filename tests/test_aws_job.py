@@ -19,7 +19,8 @@ from frazil_old.aws.hint_queue import delete_before
 from frazil_old.cli import aws_job
 from frazil_old.config import jars
 from frazil_old.config.spark_session import EXTENSIONS
-from helpers import LIB, World
+from helpers import LIB
+from world import World, house
 
 pytestmark = pytest.mark.aws
 
@@ -139,8 +140,9 @@ def test_on_glue_a_job_unpacks_its_archives_for_itself_and_for_its_kernel(tmp_pa
 def test_a_job_in_spark_submit_runs_a_notebook_and_keeps_it_on_s3(tmp_path, monkeypatch, url, queue):
     monkeypatch.delenv("FRAZIL_PARAMS", raising=False)
     options = {"type": "jdbc", "uri": f"jdbc:sqlite:{tmp_path}/lake/catalog.db", "warehouse": f"{tmp_path}/lake/files"}
-    world = World(tmp_path / "workbook", "app", options).table("t").load("t", (1, "a"))
-    world.whole_environment(monkeypatch)
+    w = World(tmp_path / "workbook", "app", options).table("t")
+    w.source.load("t", (1, "a"))
+    house().prepare(w)
     line = ".".join(pyspark.__version__.split(".")[:2])
     there = ",".join(jars.fetch([*jars.ICEBERG[line], *jars.DRIVERS], excludes=jars.CARRIED))
     job = tmp_path / "job.py"

@@ -98,7 +98,7 @@ def test_peek_says_all_that_a_folder_shows_with_the_next_command(home):
 
 
 def test_peek_names_what_is_no_source(home):
-    code, said = peek(home, TINY.parent / "params")
+    code, said = peek(home, Path(__file__).parent / "cases")
     assert code != 0 and "nothing that DMS writes is there" in said
     for path, says in (("/none", "does not exist"), ("gs://bucket/dms", "neither a folder nor on S3"), (__file__, "is a file")):  # fmt: skip
         code, said = peek(home, path)
@@ -306,17 +306,3 @@ def test_setup_refuses_tables_of_others_and_runs_without_setup_name_it(open_worl
         assert done["theirs"].code == done["empty"].code == "foreign-table" and not done["t"].failed
     assert w.load()["theirs"].failed and w.rows("theirs") == [(9, "theirs", 1)]
     assert [f.name for f in w.metadata("empty").schema().fields] == ["id", "v", "theirs"]
-
-
-@pytest.mark.spark
-def test_a_table_has_the_partitions_order_and_comments_of_its_spec(open_world):
-    w = open_world().table("t", "id INT8", "at DATETIME", "n NUMERIC(5,2)", partition=["day(at)", "bucket(16, id)", "truncate(4,id)"], sort=["at desc", "id"])  # fmt: skip
-    w.source.load("t", (1, None, "1.5"))
-    done = w.column("t", "n", comment="what it costs").setup()["t"]
-    assert done.status == "created", done
-    made = w.metadata("t")
-    assert [f.name for f in made.spec().fields] == ["at_day", "id_bucket", "id_trunc"]
-    (order,) = (o for o in made.sort_orders if o.order_id == made.default_sort_order_id)
-    assert [str(f.direction) for f in order.fields] == ["DESC", "ASC"]
-    assert made.schema().find_field("n").doc == "what it costs"
-    assert [made.schema().find_column_name(n) for n in made.schema().identifier_field_ids] == ["id"]

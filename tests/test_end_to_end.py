@@ -1,4 +1,4 @@
-"""From a real database to the lake and back: embedded PostgreSQL, the DMS simulator, the flows, reconcile. Both Spark lines."""
+"""From a real database to the lake and back: embedded PostgreSQL, the DMS simulator, the flows, reconcile."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from frazil_demo import shop
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.simulator import DmsSimulator
 from frazil_demo.workload import Workload
-from frazil_old import exit_codes
 from frazil_old.config.settings import resolve
 from frazil_old.flows import cdc, full_load, maintenance, reconcile, setup
 from frazil_old.flows.workbook import Workbook
-from frazil_old.report import notebook_output
 from frazil_old.results import raise_if_failed
-from helpers import World, source_is
+from helpers import source_is
 
 pytestmark = pytest.mark.spark
 PARAMS = Path(__file__).parent.parent / "params"
@@ -94,44 +92,20 @@ def test_reconcile_names_a_row_that_differs_with_both_sides(world):
     assert found["lake"] != email
 
 
-# --- the comparison
-
-ROWS = [(1, "a"), (1, "a"), (2, None), (3, "c")]
-
-
-@pytest.fixture
-def source(tmp_path):
-    with pytest.MonkeyPatch.context() as patch, EmbeddedPostgres(tmp_path / "postgres") as postgres:
-        source_is(postgres, patch)
+def test_tables_that_differ_are_named_and_one_of_all_changes_is_not_compared(open_world, tmp_path, monkeypatch):
+    w, rows = open_world(), [(1, "a"), (2, None), (3, "c")]
+    w.source.rules = NO_RULES
+    w.table("log", key=(), without_key="append").source.load("log", *rows)
+    w.table("keyed").source.load("keyed", (1, "a"), (2, "b"), (3, "c"))
+    w.table("equal").source.load("equal", *rows)
+    w.loaded()
+    with EmbeddedPostgres(tmp_path / "postgres") as postgres:
+        source_is(postgres, monkeypatch)
         with postgres.connect(autocommit=True) as c:
-            for table in ("same", "less", "other", "log", "keyed", "equal"):
+            for table in w.specs:
                 c.execute(f"create table {table} (id bigint, v varchar(99))")
-                c.cursor().executemany(f"insert into {table} values (%s, %s)", ROWS[1:] if table in ("keyed", "equal") else ROWS)  # fmt: skip
-        yield
-
-
-def test_tables_without_a_key_are_compared_whole_and_every_difference_is_shown(
-    spark, catalog_options, source, tmp_path
-):
-    w = World(tmp_path / "w", "compared", catalog_options)
-    w.files.rules = NO_RULES
-    loads = {"same": ROWS[::-1], "less": ROWS[1:], "other": [*ROWS[:3], (3, "C")], "log": ROWS}
-    for t, rows in loads.items():
-        w.table(t, key=())
-        w.specs[t]["without_key"] = "append" if t == "log" else "multiset"
-        w.table_file(t).load(t, *rows)
-    w.table("keyed").load("keyed", (1, "a"), (2, "b"), (3, "c")).table("equal").load("equal", *ROWS[1:]).loaded()
-    done, samples = reconcile.run(w.book())
+                c.cursor().executemany(f"insert into {table} values (%s, %s)", rows)
+        done, samples = reconcile.run(Workbook(resolve("cdc_merge", {"env": "w"}).settings, progress=lambda text: None))
     got = {r.table.removeprefix("public."): (r.status, r.counts.get("differing_rows")) for r in done}
-    assert got == {
-        "same": ("equal", 0), "less": ("differs", 1), "other": ("differs", 2), "log": ("not compared", None), "keyed": ("differs", 1),
-        "equal": ("equal", 0),
-    }  # fmt: skip
-    assert {s["table"] for s in samples} == {"public.less", "public.other", "public.keyed"}
-    counts = {(s["key"], s["source"], s["lake"]) for s in samples if s["table"] == "public.less"}
-    assert counts == {("id=1, v=a", "2 times", "1 time")}
-    shown = str(notebook_output.compared(done, "table", "status", "differing_rows"))
-    assert all(f"public.{t}" in shown for t in loads)
-    record = {"status": "ok", "tables": {}, "compared": [r.row() for r in done]}
-    assert exit_codes.outcome_of(record, "") == "needs a decision"
-    assert all(f"public.{t}: differs" in exit_codes.why(record) for t in ("less", "other", "keyed"))
+    assert got == {"log": ("not compared", None), "keyed": ("differs", 1), "equal": ("equal", 0)}
+    assert {(s["table"], s["key"]) for s in samples} == {("public.keyed", "id=2")}

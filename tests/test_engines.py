@@ -11,7 +11,7 @@ import yaml
 
 import aws_emulator
 import trino_server
-from dms_writer import D, I, U
+from dms_writer import FILE1, FILE2, D, I, U
 from frazil_old.cli.commands import main
 from frazil_old.config.settings import ParameterError, Settings, resolve
 from frazil_old.config.validation import checked
@@ -19,8 +19,9 @@ from frazil_old.config.warehouse_model import WarehouseEntries
 from frazil_old.config.warehouses import Warehouse
 from frazil_old.lake import pyiceberg_catalog
 from frazil_old.warehouses.family import family
-from helpers import World, run_python
+from helpers import run_python
 from rest_catalog import RestCatalog
+from world import World, house
 
 pytestmark = [pytest.mark.engines, pytest.mark.spark]
 TABLES = {"v2": ["athena"], "v2_partitions": ["athena"], "v3": ["spark"], "v3_partitions": ["spark"]}
@@ -77,15 +78,16 @@ def lake(aws, tmp_path_factory):
         "type": "glue", "warehouse": "s3://lake/tables", "io-impl": "org.apache.iceberg.aws.s3.S3FileIO", "s3.endpoint": aws,
         "s3.path-style-access": "true", "glue.endpoint": aws, "client.region": aws_emulator.REGION,
     }  # fmt: skip
+    w = World(tmp_path_factory.mktemp("engines") / "w", "app", options)
+    for t in TABLES:
+        w.table(t).source.load(t, *[(n, f"v{n}") for n in range(40)])
+        w.source.changes(t, D(3), U(4, "new"), I(100, None), name=FILE1)
+        w.source.changes(t, D(5), U(6, "newer"), U(100, "x"), name=FILE2)
     with pytest.MonkeyPatch.context() as patch:
-        world = World(tmp_path_factory.mktemp("engines") / "w", "app", options)
-        for t in TABLES:
-            world.table(t).load(t, *[(n, f"v{n}") for n in range(40)])
-            world.changes(t, D(3), U(4, "new"), I(100, None), name="20240101-100000000.csv")
-            world.changes(t, D(5), U(6, "newer"), U(100, "x"), name="20240101-100100000.csv")
-        world.whole_environment(patch)
-        run_python(WORK, world.root, json.dumps(TABLES))
-        yield world, pyiceberg_catalog.open_catalog(resolve("operate", {"env": "w"}).settings)
+        patch.setenv("FRAZIL_PARAMS", str(w.root / "params"))
+        house().prepare(w)
+        run_python(WORK, w.root, json.dumps(TABLES), SPARK_LOCAL_IP="127.0.0.1")
+        yield w, pyiceberg_catalog.open_catalog(resolve("operate", {"env": "w"}).settings)
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +155,7 @@ def test_frazil_reads_back_that_trino_serves_the_newest_state_without_a_refresh(
         assert main(["warehouse", "check", "--env", "w"]) == 0
         told = capsys.readouterr().out
         assert [f"live: public.{t}: served" in told for t in TABLES] == [True] * 4
-        rows = catalog.load_table("ops.served").scan().to_arrow().to_pylist()
+        rows = catalog.load_table("app_ops.served").scan().to_arrow().to_pylist()
         newest = {f"lake.app.{t}": catalog.load_table(f"app.{t}").current_snapshot().snapshot_id for t in TABLES}
         assert {r["name"].replace("`", ""): r["snapshot_id"] for r in rows} == newest
     finally:

@@ -97,7 +97,7 @@ def test_a_key_may_have_the_name_that_a_difference_uses(open_world):
 
 
 def test_states_of_a_table_without_a_key_are_compared_after_a_column_was_added(open_world):
-    w = open_world().table("t", key=(), without_key="multiset")
+    w = open_world().table("t", key=(), without_key="append")
     w.source.rules = NO_RULES
     w.source.load("t", (1, "a"))
     first = w.loaded().history("t")[0].snapshot_id

@@ -1,14 +1,12 @@
 """What the pages say about files, commands, parameters and names of the library is so; the user's pages are short and plain.
 
 python tests/test_readme.py --demo    writes the demo's table in README.md again, from the last finished run in runs/demo
-python tests/test_readme.py --bench   also the pictures of the last benches (make bench)
 """
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
 import sys
 from dataclasses import fields
 from itertools import chain
@@ -169,14 +167,11 @@ def test_every_test_file_is_on_the_page_of_tests():
 
 
 def main() -> None:
-    """Write the generated blocks again."""
+    """Write the demo's table again."""
     if "--demo" in sys.argv[1:]:
         summary = json.loads((RUN / "summary.json").read_text(encoding="utf-8"))
         text, found = read(), of_demo(read())
         FILE.write_text(text[: found.start(2)] + demo_table(summary) + text[found.end(2) :], encoding="utf-8")
-    if "--bench" in sys.argv[1:]:
-        for picture in (ROOT / "runs/bench").glob("*.png"):
-            shutil.copyfile(picture, ROOT / "lib/docs" / picture.name)
 
 
 if __name__ == "__main__":

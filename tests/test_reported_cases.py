@@ -201,6 +201,8 @@ def test_times_outside_of_a_day_are_bad_rows(of_case):
 
 def test_gzip_is_read_whole_or_stops_its_table_alone_by_name(of_case):
     w, wrong = of_case(GZIP / "params/case", GZIP / "dms"), {}
+    for folder in (GZIP / "dms/app").iterdir():
+        w.table(folder.name, "id INT8", "v WSTRING(9)", source=f"app.{folder.name}")
     for table, result in w.through().items():
         named = result.names(f"{table}/20240506-070900000.csv.gz", "gzip") and result.code != "bad-row"
         may_stop = table in ("unpacked", "packed_twice") and named

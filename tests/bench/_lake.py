@@ -13,16 +13,15 @@ from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
-import pytest
-import yaml
 from pyspark.sql import SparkSession
 
-from dms_writer import NO_RULES
-from frazil_old.config.settings import Settings
+from dms_writer import NO_RULES, Messages
+from frazil_old.config.settings import Settings, resolve
 from frazil_old.config.spark_session import get_spark
 from frazil_old.flows import cdc
 from frazil_old.flows.workbook import Workbook
-from helpers import World
+from world import World as Doors
+from world import house
 
 ROOT = Path(__file__).parents[2]
 COLUMNS = ("id INT8", "cust INT4", "qty INT4", "price NUMERIC(12,2)", "amount NUMERIC(12,2)", "placed DATETIME",
@@ -42,6 +41,17 @@ def figure(name: str, value: float, unit: str, conditions: str, digits: int = 2)
     return {"name": name, "value": round(value, digits or None), "unit": unit, "conditions": conditions}
 
 
+class World(Doors):
+    """A world whose workbooks a benchmark opens itself; `lake` gives it a session."""
+
+    session = None
+
+    def book(self, notebook: str = "cdc_merge", **settings) -> Workbook:
+        """Open a workbook as a run does."""
+        house().prepare(self)
+        return Workbook(resolve(notebook, {"env": "w", **settings}).settings, self.said.append)
+
+
 @contextmanager
 def lake(master: str = "") -> Iterator[World]:
     """A world in a temporary folder, with a catalog and a Spark session of its own, on another master if one is named."""
@@ -52,7 +62,7 @@ def lake(master: str = "") -> Iterator[World]:
     ):
         options = {"type": "jdbc", "uri": f"jdbc:sqlite:{folder}/catalog.db", "warehouse": f"{folder}/warehouse"}
         world = World(Path(folder) / "world", "bench", options)
-        world.files.rules = NO_RULES
+        world.source.rules = NO_RULES
         world.session = get_spark(Settings(root=folder, catalog_options=options, spark_options=MEMORY))
         try:
             yield world
@@ -66,25 +76,17 @@ def stop_spark() -> None:
         spark.stop()
 
 
-class KafkaWorld(World):
-    """A world whose source is a topic of the embedded Kafka."""
-
-    def __init__(self, kafka, beside: World):
-        super().__init__(beside.root / "kafka", beside.space, beside.catalog_options)
-        self.source, self.endpoint = f"kafka://{kafka.brokers}/bench", {"KafkaSettings": {"IncludeNullAndEmpty": True}}
-        self.files.rules = NO_RULES
-        kafka.create_topic("bench", 2)
-
-    def full_load(self, **settings):
-        return super().full_load(**{"stream_start": "earliest", "load_complete_when": "declared", **settings})
+def of_topic(kafka, beside: World) -> World:
+    """Return a world whose source is a topic of the embedded Kafka."""
+    made = World(beside.root / "kafka", beside.space, beside.lake)
+    made.session = beside.session
+    kafka.create_topic("bench", 2)
+    return made.reads(f"kafka://{kafka.brokers}/bench", Messages(made.specs))
 
 
-def workspace(world: World, **more) -> None:
-    """Write the world as the environment `w`, with more parameters, for processes of their own; the notebooks lie beside it."""
-    with pytest.MonkeyPatch.context() as patched:
-        file = world.whole_environment(patched) / "w.yml"
-    file.write_text(yaml.safe_dump({"common": {**yaml.safe_load(file.read_text())["common"], **more}}))
-    (world.root / "notebooks").symlink_to(ROOT / "notebooks")
+def workspace(world: World) -> None:
+    """Write a world as an environment for processes of their own; the notebooks lie beside it."""
+    house().command_line(world, ())
 
 
 def python(world: World, *words: str, codes: tuple[int, ...] = (0,)) -> None:
@@ -96,9 +98,9 @@ def python(world: World, *words: str, codes: tuple[int, ...] = (0,)) -> None:
 
 def fill(world: World, table: str, rows: int, files: int) -> None:
     """Make a table that is loaded, of `rows` rows with the ids from 1 on, in `files` data files by ranges of ids."""
-    world.table(table, *COLUMNS).load(table, (0, 1, 1, "1.00", "1.00", "2025-01-01 00:00:00", "new", "n"))
+    world.table(table, *COLUMNS).source.load(table, (0, 1, 1, "1.00", "1.00", "2025-01-01 00:00:00", "new", "n"))
     world.loaded()
-    world.spark.range(1, rows + 1, 1, files).selectExpr(*VALUES).writeTo(world.name(table)).append()
+    world.session.range(1, rows + 1, 1, files).selectExpr(*VALUES).writeTo(world.name(table)).append()
 
 
 def link_files(world: World, table: str, like: str) -> list[str]:
@@ -146,13 +148,18 @@ def merge(book: Workbook):
 
 def checksum(world: World, table: str):
     """Return what two tables with the same rows have in common."""
-    return world.spark.table(world.name(table)).selectExpr("count(*)", "bit_xor(xxhash64(*))").first()
+    return world.session.table(world.name(table)).selectExpr("count(*)", "bit_xor(xxhash64(*))").first()
+
+
+def lane_of(world: World, table: str) -> str:
+    """Return the way in which the last batch of a table was written."""
+    return world.history(table)[0].summary.additional_properties["frazil.lane"]
 
 
 def assert_unique(world: World, *tables: str) -> None:
     """No row of these tables may be there twice."""
     for table in tables:
-        counted = world.spark.table(world.name(table)).selectExpr("count(*) n", "count(distinct id) k").first()
+        counted = world.session.table(world.name(table)).selectExpr("count(*) n", "count(distinct id) k").first()
         assert counted.n == counted.k, (table, counted)
 
 
@@ -178,12 +185,12 @@ class Changes:
         self.next += len(new)
         return old[:u], new, old[u:]
 
-    def write(self, world: World, table: str, count: int) -> str:
+    def write(self, source, table: str, count: int) -> str:
         """Write one change file of them, and return its name."""
         updates, new, gone = self.draw(count)
         ops = [("U", k) for k in updates] + [("D", k) for k in gone] + [("I", k) for k in new]
         ts, tail = "2026-01-01 00:00:00.000000", ",7,7,12.50,99.90,2026-01-01 00:00:00.000000,paid,changed\n"
         n, self.file = self.file, self.file + 1
         name = f"20260101-{n // 3600000:02d}{n // 60000 % 60:02d}{n // 1000 % 60:02d}{n % 1000:03d}.csv"
-        world.write(table, name, "".join(f"{op},{ts},{k}{tail}" for op, k in ops))
+        source.write(table, name, "".join(f"{op},{ts},{k}{tail}" for op, k in ops))
         return name

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.catalog.sql import SqlCatalog
 
-from bench._lake import MEMORY, NAMES, TYPED, VALUES, Changes, fill, merge, seconds, upsert
+from bench._lake import MEMORY, NAMES, TYPED, VALUES, Changes, World, fill, merge, seconds, upsert
 from frazil.core.latest import Latest
 from frazil.dms.position import Position
 from frazil.iceberg import compaction, row_delta, swap
@@ -29,7 +29,6 @@ from frazil.iceberg.table import LakeTable
 from frazil_old.config.settings import Settings
 from frazil_old.config.spark_session import get_spark
 from frazil_old.lake.row_delta import RowDelta
-from helpers import World
 from unit.iceberg_world import replace_position
 
 MONEY = pa.decimal128(12, 2)
@@ -67,7 +66,7 @@ def made(world: World, name: str, rows: int, files: int, version: int = 3, more:
 
 def opened(world: World, table: str, **more) -> Room:
     """Open a table of the new library in the session of a world."""
-    return Room(world.catalog_options, table, lambda: world.session, **more)
+    return Room(world.lake, table, lambda: world.session, **more)
 
 
 def batch(ids: np.ndarray, deleted: int = 0) -> Latest:
@@ -117,7 +116,7 @@ class Old:
 
     def step(self, count: int) -> float:
         """Apply a file of changes."""
-        self.changes.write(self.world, self.name, count)
+        self.changes.write(self.world.source, self.name, count)
         with timed(commit=(RowDelta, "commit_by_index")) as taken:
             self.whole.append(merge(self.book)[1])
         self.taken.append(taken["commit"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from bench._lake import NAMES, Changes, fill, lake, merge
+from bench._lake import NAMES, Changes, fill, lake, lane_of, merge
 from bench._room import PARTS, both, drawn, made, merge_into, opened, spent, timed
 from frazil_old.lake import lane_choice
 
@@ -26,12 +26,12 @@ def run(quick: bool = False) -> list[dict]:
         used: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
         for _ in range(repeats + 1):
             latest = drawn(changes, count)
-            same.write(world, "old", count)
+            same.write(world.source, "old", count)
             with timed(**PARTS) as parts:
                 for way, apply in ways.items():
                     used[way].append(spent(apply))
             print("  by turns:", {way: [round(s, 1) for s in t[-1]] for way, t in used.items()}, "s and CPU s; new:", {p: round(s, 1) for p, s in parts.items()}, flush=True)  # fmt: skip
-        assert world.history("old")[0].summary()["frazil.lane"] == "scan", world.said
+        assert lane_of(world, "old") == "scan", world.said
         sums = [world.session.table(world.name(t)).where("id > 0").selectExpr("count(*)", f"bit_xor(xxhash64({', '.join(NAMES)}))").first() for t in ("new", "merged", "old")]  # fmt: skip
         assert len({*sums}) == 1, sums
     (new, cpu), (by_spark, cpu_spark), (old, cpu_old) = ([median(each) for each in zip(*t[1:], strict=True)] for t in used.values())  # fmt: skip

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from bench._lake import Changes, figure, fill, lake, merge, peak_mb
+from bench._lake import Changes, figure, fill, lake, lane_of, merge, peak_mb
 
 EXECUTOR_MB = 2048
 
@@ -41,10 +41,9 @@ def _batches(executors: int, rows: int, sizes: list[int], per_file: int) -> list
         book, changes = world.book(lane="scan", max_batch_mb=4096), Changes(rows, seed=7)
         for size in sizes:
             for _ in range(size // per_file):
-                changes.write(world, "t", per_file)
+                changes.write(world.source, "t", per_file)
             used.append(_used(lambda: merge(book)))
-            summary = world.history("t")[0].summary()
-            assert summary["frazil.lane"] == "scan", world.said
+            assert lane_of(world, "t") == "scan", world.said
             print(f"  {executors} executors, {size:,} changes: {used[-1]}", flush=True)
     return used
 

@@ -18,13 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from bench._lake import assert_unique, checksum, fill, lake, seconds
+from bench._lake import World, assert_unique, checksum, fill, lake, seconds
 from bench._room import New, Old, Room, both, made, opened, other_process, p99, session_of, spent
 from frazil.iceberg import compaction
 from frazil.iceberg.table import LakeTable
 from frazil_old.config.settings import MaintenanceSettings
 from frazil_old.lake import compaction as old_compaction
-from helpers import World
 
 CORES, RATE = 2, 1_000
 
@@ -110,10 +109,10 @@ def _beside(world: World, table: str, step: Callable[[], float], look: Callable[
     """Make a step each second, alone and then beside a compaction; return their seconds, and what that did."""
     begun, taken = [], ([], [])
     with other_process() as process:
-        process.apply(ready, (str(world.root), world.catalog_options))
+        process.apply(ready, (str(world.root), world.lake))
         while not begun or not begun[0].ready():
             if len(taken[0]) == 2 * warm and not begun:
-                begun.append(process.apply_async(compacting, (world.catalog_options, f"{world.space}.{table}", target)))
+                begun.append(process.apply_async(compacting, (world.lake, f"{world.space}.{table}", target)))
             until = time.monotonic() + 1
             taken[len(begun)].append(step())
             while (left := until - time.monotonic()) > 0:

@@ -12,14 +12,14 @@ def _bare(world, table: str, paths: list[str]) -> None:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    rows = world.spark.read.schema("op string, at string, " + ", ".join(f"{c} string" for c in NAMES)).csv(paths)
+    rows = world.session.read.schema("op string, at string, " + ", ".join(f"{c} string" for c in NAMES)).csv(paths)
     typed = rows.select(
         "op", *[F.expr(f"try_cast({c} as {t})").alias(c) for c, t in zip(NAMES, TYPES, strict=True)],
         F.col("_metadata.file_name").alias("file"), F.monotonically_increasing_id().alias("row"),
     )  # fmt: skip
     newest = Window.partitionBy("id").orderBy(F.col("file").desc(), F.col("row").desc())
     typed.withColumn("n", F.row_number().over(newest)).where("n = 1").createOrReplaceTempView("bare")
-    world.spark.sql(upsert(world.name(table), "bare"))
+    world.session.sql(upsert(world.name(table), "bare"))
 
 
 def run(quick: bool = False) -> list[dict]:
@@ -33,7 +33,7 @@ def run(quick: bool = False) -> list[dict]:
             fill(world, f"bare{turn}", rows, 10)
         changes = Changes(rows, seed=5)
         for _ in range(files):
-            changes.write(world, "files", per_file)
+            changes.write(world.source, "files", per_file)
         for turn in range(repeats + 1):
             paths = link_files(world, f"bare{turn}", "files")
             bare.append(seconds(lambda: _bare(world, f"bare{turn}", paths)))  # noqa: B023

@@ -11,20 +11,19 @@ from statistics import median
 import psutil
 
 from bench._lake import COLUMNS, TYPED, figure, lake, link_files, peak_mb, seconds
-from frazil_old.config.settings import FullLoadSettings, SetupSettings
 from frazil_old.flows import full_load, setup
 
 
 def _plain(world, table: str, to: str) -> None:
-    rows = world.spark.read.schema(f"at string, {TYPED}").csv(str(world.root / f"source/public/{table}")).drop("at")
+    rows = world.session.read.schema(f"at string, {TYPED}").csv(str(world.root / f"source/public/{table}")).drop("at")
     rows.write.option("compression", "zstd").parquet(to)
 
 
 def _load(world, table: str) -> float:
     """Load a table that has its files; return the seconds."""
     only = {"tables": [f"public.{table}"]}
-    setup.create_tables(world.book(SetupSettings, **only))
-    book, done = world.book(FullLoadSettings, **only), []
+    setup.create_tables(world.book("setup", **only))
+    book, done = world.book("full_load", **only), []
     took = seconds(lambda: done.extend(full_load.run(book)))
     assert [d.status for d in done] == ["loaded"], done
     return took
@@ -60,7 +59,7 @@ def _peak_of_tasks() -> Iterator[list[float]]:
 
 def _memory(world, megabytes: int) -> dict:
     """Load one file of a size."""
-    world.table("large", *COLUMNS).write("large", "LOAD00000001.csv", "")
+    world.table("large", *COLUMNS).source.write("large", "LOAD00000001.csv", "")
     rows, each = 0, 100_000
     with open(world.root / "source/public/large/LOAD00000001.csv", "a") as out:
         while out.tell() < megabytes << 20:
@@ -80,7 +79,7 @@ def run(quick: bool = False) -> list[dict]:
     with lake() as world:
         world.table("t0", *COLUMNS)
         for f in range(files):
-            world.write("t0", f"LOAD{f + 1:08X}.csv", _lines(range(f * per_file, (f + 1) * per_file)))
+            world.source.write("t0", f"LOAD{f + 1:08X}.csv", _lines(range(f * per_file, (f + 1) * per_file)))
         for turn in range(repeats + 1):
             table = f"t{turn}"
             if turn:

@@ -7,7 +7,6 @@ from statistics import median
 from bench._lake import lake
 from bench._room import New, Old, both
 from frazil.iceberg import upkeep
-from frazil_old.config.settings import MaintenanceSettings
 from frazil_old.flows import maintenance
 
 CHANGES = 200
@@ -19,7 +18,7 @@ def run(quick: bool = False) -> list[dict]:
     middle, largest = 2 * window, 0
     with lake() as world:
         new, old = New(world, "new", rows, 4), Old(world, "old", rows, 4)
-        care = world.book(MaintenanceSettings, dry_run=False, keep_hours=0.02, max_small_files=20)
+        care = world.book("maintenance", dry_run=False, keep_hours=0.02, max_small_files=20)
         for number in range(1, commits + 1):
             new.step(CHANGES)
             largest = max(largest, new.room.table.metadata_bytes)

@@ -13,8 +13,9 @@ def run(quick: bool = False) -> list[dict]:
     found = []
     with lake() as world:
         for table in ("t", "u"):
-            world.table(table).load(table, (1, "a"))
-        world.loaded().write("t", "20260101-000000000.csv", "U,2026-01-01 00:00:00.000000,1,b\n").merged()
+            world.table(table).source.load(table, (1, "a"))
+        world.loaded().source.write("t", "20260101-000000000.csv", "U,2026-01-01 00:00:00.000000,1,b\n")
+        world.merged()
         workspace(world)
         stop_spark()
         command = ["frazil_old.cli", "run", "--env", "w", "02_cdc_merge"]

@@ -43,7 +43,7 @@ def _new(world, table: str, rows: int, kind: str) -> tuple[float, float, float]:
 def _old(world, rows: int) -> tuple[float, float]:
     """Return the seconds until the old index is built, with a lookup; and its bytes a row on disk."""
     book = world.book(lane="rowdelta", tables=["public.large"])
-    Changes(rows).write(world, "large", BATCH)
+    Changes(rows).write(world.source, "large", BATCH)
     merge(book)
     name, table = world.name("large"), jvm.load_table(world.session, world.name("large"))
     folder, keys = book.lanes.folder, np.random.default_rng(3).integers(1, rows, BATCH)

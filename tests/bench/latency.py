@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 from bench._lake import figure, lake, python, seconds, workspace
-from frazil_old.config.settings import LatencySettings
 from frazil_old.engine.latency_sketch import OF_FILES, QUANTILES
 from frazil_old.flows import ledger
 from frazil_old.flows.workbook import Workbook
@@ -42,9 +41,9 @@ def run(quick: bool = False) -> list[dict]:
     commits = 2_000 if quick else 100_000
     with lake() as world:
         for table in ("t", "u"):
-            world.table(table).load(table, (1, "a"))
+            world.table(table).source.load(table, (1, "a"))
         world.loaded()
-        fill(world.book(LatencySettings), commits)
+        fill(world.book("latency"), commits)
         workspace(world)
         notebook = [f"{world.root}/{name}.ipynb" for name in ("notebooks/04_latency", "out")]
         took = seconds(lambda: python(world, "papermill", *notebook, "-k", "python3", "-p", "env", "w"))

@@ -27,12 +27,12 @@ def run(quick: bool = False) -> list[dict]:
     with lake("local[2]") as world:
         load = _lines(rows, 0, False).replace("U,2026", "2026")
         for name in seconds:
-            world.table(name, *COLUMNS).write(name, "LOAD00000001.csv", load)
+            world.table(name, *COLUMNS).source.write(name, "LOAD00000001.csv", load)
         world.loaded()
         for turn in range(times + 1):
             for name, took in seconds.items():
-                world.write(name, f"20260101-{turn:06d}000.csv", _lines(rows, turn, name == "bad"))
-                done, s = merge(world.book(on_bad_rows="quarantine", tables=[f"public.{name}"]))
+                world.source.write(name, f"20260101-{turn:06d}000.csv", _lines(rows, turn, name == "bad"))
+                done, s = merge(world.book(lane="auto", on_bad_rows="quarantine", tables=[f"public.{name}"]))
                 took.append(s)
                 aside = done.counts.get("quarantined", 0)
                 assert (done.counts["changes"], aside) == (rows, rows // EVERY * (name == "bad"))

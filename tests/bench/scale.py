@@ -64,7 +64,7 @@ def _many_files(world, files: int, at_once: int) -> list[dict]:
         loads.append(seconds(lambda: room.commit_change(lambda: change)))  # noqa: B023
     size = len(change.to_json(room.table.metadata)) / 1e6
     with other_process() as driver:
-        said = driver.apply(opening, (str(world.root), world.catalog_options, f"{world.space}.many"))
+        said = driver.apply(opening, (str(world.root), world.lake, f"{world.space}.many"))
     print(f"  commits of {at_once:,} files: " + ", ".join(f"{s:.1f}" for s in loads) + f" s; a new driver: {said}", flush=True)  # fmt: skip
     what = f"{files:,} data files; opened in {said['open_s']:.1f} s, live files in {said['live_files_s']:.1f} s"
     return [

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 
 from bench import quarantine
-from bench._lake import KafkaWorld, by_turns, figure, lake, seconds, to_nothing
+from bench._lake import World, by_turns, figure, lake, of_topic, seconds, to_nothing
 from bench.parse import COLUMNS
 from frazil_demo.kafka import Kafka as Broker
 from frazil_old.config.spec import parse_spec
@@ -16,7 +16,7 @@ from frazil_old.dms.kafka import Kafka
 from frazil_old.dms.mappings import Mappings, message_names
 from frazil_old.engine.message_batch import changes_of_part
 from frazil_old.engine.message_blocks import Part, PartReading, message_blocks
-from helpers import World, spec_of
+from helpers import spec_of
 
 MESSAGES, TIMES, BACKLOG, LOADED, TABLES = 300_000, 5, 1_000_000, 50_000, 6
 TYPED = (
@@ -94,7 +94,7 @@ def _parse_ratio(spark, broker: Broker, quick: bool) -> dict:
 
 def _changes_per_s(beside: World, broker: Broker, quick: bool) -> dict:
     count, loaded = (60_000, 2_000) if quick else (BACKLOG, LOADED)
-    w, r, done = KafkaWorld(broker, beside), random.Random(2), {}
+    w, r, done = of_topic(broker, beside), random.Random(2), {}
     names = [f"t{n}" for n in range(TABLES)]
     for name in names:
         w.table(name, *COLUMNS)
@@ -115,7 +115,7 @@ def _changes_per_s(beside: World, broker: Broker, quick: bool) -> dict:
     assert sum(x.counts["changes"] for x in done.values()) == count
     told = (
         f"{count:,} messages for {TABLES} tables of {len(COLUMNS)} columns in 2 partitions into Iceberg, {loaded:,} rows loaded each, "
-        f"{max(x.counts['batches'] for x in done.values())} batches per table, local[2], Spark {w.spark.version}, broker on the same machine"
+        f"{max(x.counts['batches'] for x in done.values())} batches per table, local[2], Spark {w.session.version}, broker on the same machine"
     )
     return figure("stream_changes_per_s", count / took, "changes/s", told, 0)
 

@@ -18,14 +18,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench import _lake, _pipeline
-from bench._lake import Changes, KafkaWorld, assert_unique, checksum, figure, fill, lake, python, seconds, workspace
+from bench._lake import Changes, assert_unique, checksum, figure, fill, lake, of_topic, python, seconds, workspace
 from frazil_demo.kafka import Kafka
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.process import stop_process
 from frazil_old import exit_codes
 from frazil_old.flows import cdc
 from frazil_old.results import raise_if_failed
-from helpers import World
 
 TRIGGER_S, CARE_S = 0.5, 60.0
 
@@ -38,13 +37,13 @@ def _latencies(observer: subprocess.Popen) -> tuple[float, str]:
     return late[int((len(late) - 1) * 0.99)], f"p50 {late[len(late) // 2]:.2f} s, max {late[-1]:.2f} s"
 
 
-def _scan_s(world: World) -> float:
+def _scan_s(world: _lake.World) -> float:
     """Return the seconds of a full scan that reads every column, the best of three."""
     return min(seconds(lambda: checksum(world, "t")) for _ in range(3))
 
 
-def _catalog(world: World) -> str:
-    return world.catalog_options["uri"].removeprefix("jdbc:sqlite:")
+def _catalog(world: _lake.World) -> str:
+    return world.lake["uri"].removeprefix("jdbc:sqlite:")
 
 
 def _files(quick: bool) -> list[dict]:
@@ -54,7 +53,7 @@ def _files(quick: bool) -> list[dict]:
         fill(world, "t", rows, files)
         clean, warm = _scan_s(world), Changes(rows, seed=9)
         for _ in range(8):
-            warm.write(world, "t", _pipeline.CHANGES)
+            warm.write(world.source, "t", _pipeline.CHANGES)
             world.merged(lane="rowdelta")
         place = {"root": str(world.root), "rows": rows, "seconds": lasts, "catalog": _catalog(world), "tables": ["t"]}
         observer = _pipeline.start("files", world.root, **place)
@@ -72,10 +71,11 @@ def _files(quick: bool) -> list[dict]:
 
 
 @contextmanager
-def _caring(world: World) -> Iterator[list[float]]:
+def _caring(world: _lake.World) -> Iterator[list[float]]:
     """Let `frazil run 03_maintenance` care for all tables again and again, as somebody who schedules it beside ingestion would."""
     stop, took, failed = threading.Event(), [], []
-    workspace(world, spark_options=_lake.MEMORY)
+    world.settings["spark_options"] = _lake.MEMORY
+    workspace(world)
 
     def care() -> None:
         command = ("frazil_old.cli", "run", "--env", "w", "03_maintenance")
@@ -103,7 +103,7 @@ def _whole_way(quick: bool) -> dict:
         Kafka(folder / "kafka") as broker,
         lake() as beside,
     ):
-        world = KafkaWorld(broker, beside)
+        world = of_topic(broker, beside)
         for table in _pipeline.TABLES:
             world.table(table, *_pipeline.COLUMNS)
         with postgres.connect() as connection:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from unittest.mock import patch
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -59,23 +59,11 @@ class Lake:
         (folder / "params").mkdir(parents=True, exist_ok=True)
         (folder / "params/unit.yml").write_text(json.dumps(params))
         hidden = {variable: self.options[name] for name, variable in secrets.items()}
-        with variables(FRAZIL_PARAMS=f"{folder}/params", FRAZIL_MASTER="local[1]", **hidden):
+        with patch.dict(os.environ, FRAZIL_PARAMS=f"{folder}/params", FRAZIL_MASTER="local[1]", **hidden):
             self.settings = resolve("unit")
             self.session = spark.session(self.settings)
             self.session.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.db")
             self.catalog = open_catalog(self.settings)
-
-
-@contextmanager
-def variables(**values: str) -> Iterator[None]:
-    """Set variables of the environment for a while."""
-    usual = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in usual.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 class Kept:

@@ -224,9 +224,6 @@ def test_a_look_needs_no_jvm(lake, tmp_path):
     uri, warehouse = lake.options["uri"].removeprefix("jdbc:sqlite:"), lake.warehouse
     code = f"""
 import sys
-import threading
-import time
-from datetime import UTC, datetime, timedelta
 from pyiceberg.catalog.sql import SqlCatalog
 from frazil.iceberg.table import LakeTable
 from frazil.iceberg.soundness import require_sound

@@ -43,13 +43,17 @@ def created(lake, spec: TableSpec, version: int = 3) -> tuple[LakeTable, bool]:
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_table_is_created_once_as_its_spec_says_with_a_position_and_known_columns(lake, version):
     name = f"made_v{version}"
-    spec = spec_of(name, partition=["day(at)", "bucket(4, id)"], sort=["at desc", "id"], comment="it's")
+    spec = spec_of(
+        name, partition=["day(at)", "bucket(4, id)", "truncate(4,v)"], sort=["at desc", "id"], comment="it's"
+    )
     table, is_new = created(lake, spec, version)
     assert is_new and created(lake, spec, version)[1] is False
     assert (table.position, require_sound(table), table.key) == (Position(schema=1), [], ["id"])
     made = lake.catalog.load_table(spec.target).metadata
     assert (made.format_version, made.properties["comment"]) == (version, "it's")
-    assert [f.name for f in made.spec().fields] == ["at_day", "id_bucket"] and len(made.sort_orders[-1].fields) == 2
+    assert [f.name for f in made.spec().fields] == ["at_day", "id_bucket", "v_trunc"]
+    assert [str(f.direction) for f in made.sort_orders[-1].fields] == ["DESC", "ASC"]
+    assert [made.schema().find_column_name(n) for n in made.schema().identifier_field_ids] == ["id"]
     assert [(f.name, str(f.field_type), f.required, f.doc) for f in made.schema().fields] == [
         ("id", "long", True, None), ("v", "string", False, "it's v"), ("at", "timestamp", False, None),
     ]  # fmt: skip

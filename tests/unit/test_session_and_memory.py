@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from obstore.store import LocalStore, MemoryStore
@@ -19,10 +16,10 @@ from frazil.errors import FrazilError, safe
 from frazil.settings import jars, memory, source_database, state_folder
 from frazil.settings.parameters import Settings
 from frazil.settings.state_folder import StateFolderError, require_create_only
+from helpers import run_python
 from source_servers import mariadb
 
 GB = memory.GB
-LIB = Path(__file__).parents[2] / "lib"
 SESSION = """
 import os, subprocess
 from frazil.settings.environment import resolve
@@ -44,21 +41,13 @@ for other in ({"catalog_options": {**s.catalog_options, "warehouse": "runs/other
 """
 
 
-def run(folder: Path, code: str, **variables: str) -> str:
-    """Run a program in a process of its own, and return what it prints."""
-    found = {**os.environ, "PYTHONPATH": str(LIB), "FRAZIL_PARAMS": str(folder / "params"), **variables}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=found, cwd=folder)
-    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    return done.stdout
-
-
 @pytest.mark.spark
 def test_a_session_has_the_environments_catalog_and_refuses_another_lake(tmp_path):
     (tmp_path / "params").mkdir()
     options = {"type": "jdbc", "uri": "jdbc:sqlite:runs/lake.db", "warehouse": "runs/lake", "jdbc.password": "${LAKE}"}
     more = {"spark.driver.memory": "700m"}
     (tmp_path / "params/e.yml").write_text(json.dumps({"catalog_options": options, "spark_options": more}))
-    said = run(tmp_path, SESSION, LAKE="s3cr3t-value", FRAZIL_MASTER="local[1]")
+    said = run_python(SESSION, tmp_path, FRAZIL_PARAMS=str(tmp_path / "params"), LAKE="s3cr3t-value")
     assert 0.9 * (700 << 20) < int(re.search(r"rows 1 heap (\d+)", said)[1]) <= 700 << 20  # less one survivor space
     assert "driver 127.0.0.1 None" in said
     assert "secret in ps False" in said and "foreign []" in said
@@ -75,7 +64,7 @@ def test_a_session_that_does_not_start_says_why(tmp_path):
     (tmp_path / "params").mkdir()
     (tmp_path / "params/e.yml").write_text("spark_options: {spark.driver.memory: 1x}\n")
     code = "from frazil.settings.environment import resolve\nfrom frazil.settings.spark import session\ntry:\n    session(resolve('e'))\nexcept Exception as error:\n    print(error.code, error)"  # fmt: skip
-    assert "session Spark did not start" in run(tmp_path, code, FRAZIL_MASTER="local[1]")
+    assert "session Spark did not start" in run_python(code, tmp_path, FRAZIL_PARAMS=str(tmp_path / "params"))
 
 
 FETCH = """
@@ -94,9 +83,8 @@ print(sorted(found))
 
 
 def test_of_two_first_starts_one_fetches_the_jars_and_the_other_waits_for_them(tmp_path):
-    (tmp_path / "params").mkdir()
     said: list[str] = []
-    starts = [threading.Thread(target=lambda: said.append(run(tmp_path, FETCH, XDG_CACHE_HOME=str(tmp_path)))) for _ in range(3)]  # fmt: skip
+    starts = [threading.Thread(target=lambda: said.append(run_python(FETCH, tmp_path, XDG_CACHE_HOME=str(tmp_path)))) for _ in range(3)]  # fmt: skip
     for start in starts:
         start.start()
     for start in starts:
