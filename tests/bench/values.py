@@ -19,10 +19,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.__main__ import ROOT
+from bench.parse import COLUMNS
 from frazil.core import csv, exact, messages, row_blocks
 from frazil.core.changes import Reading, changes, concat
 from frazil.core.latest import latest
-from frazil.dms import message_tables, transactions
+from frazil.dms import transactions
 from frazil.engine import parquet
 from frazil.settings.spec import TableSpec
 from frazil_old.config.columns import Column
@@ -39,15 +40,8 @@ FORMS: dict[str, tuple[str, str, Callable[[random.Random], object]]] = {
     "hex_bytes": ("BYTES with 0x", "BYTES", lambda r: f"0x{r.getrandbits(128):032x}"),
     "nine_digits": ("DATETIME with nine digits of a second", "DATETIME", lambda r: f"2024-06-{r.randint(1, 28):02d} 10:30:25.{r.randrange(10**6):06d}000"),
     "double_to_numeric": ("Parquet double to NUMERIC(12,2)", "NUMERIC(12,2)", lambda r: round(r.random() * 100, 2)),
-    "long_decimals": ("NUMERIC(38,10) with 29 digits and more", "NUMERIC(38,10)", lambda r: f"{r.randrange(10**20)}.{r.randrange(10**10):010d}"),
-    "odd_integers": ("INT4, 1 % of them 12.0", "INT4", lambda r: "12.0" if r.random() < 0.01 else str(r.randrange(10**6))),
-    "int_to_real": ("Parquet integer to REAL8", "REAL8", lambda r: r.randrange(10**6)),
 }  # fmt: skip
 """Each form: what it is, its DMS type, and a value of it."""
-COLUMNS = (
-    "id INT8", "customer INT4", "quantity INT4", "price NUMERIC(12,2)", "weight REAL4", "due DATE", "at DATETIME",
-    "status WSTRING(20)", "note NCLOB", "country WSTRING(2)",
-)  # fmt: skip
 ENTRIES = spec_of("public.orders", *COLUMNS)
 SPEC, OLD_SPEC = TableSpec.model_validate(ENTRIES), parse_spec(ENTRIES)
 NAMES = ("op", "committed", *(c.split()[0] for c in COLUMNS))
@@ -126,46 +120,36 @@ def files(count: int) -> Iterator[tuple]:
     for name, rows in {"csv": lines(count), "csv_one_percent_bad": lines(count, 0.01), "csv_quoted": lines(count, note='"two\nlines {}"')}.items():  # fmt: skip
         text = ("\n".join(rows) + "\n").encode()
         yield name, "CSV of 12 columns to changes", "µs a row", lambda t=text: new_rows(t), lambda t=text: old_rows(t), count  # fmt: skip
-    for tables in (2, 10):
-        text = "".join(f"{line.replace(',', f',t{i % tables},s,', 1)}\n" for i, line in enumerate(lines(count))).encode()  # fmt: skip
-        old = lambda t=text, n=tables: [old_rows(t, ("s", f"t{i}")) for i in range(n)]  # noqa: E731
-        yield f"all_tables_{tables}", f"a file of {tables} tables to changes", "µs a row", lambda t=text: new_tables(t), old, count  # fmt: skip
+    text = "".join(f"{line.replace(',', f',t{i % 10},s,', 1)}\n" for i, line in enumerate(lines(count))).encode()
+    old = lambda t=text: [old_rows(t, ("s", f"t{i}")) for i in range(10)]  # noqa: E731
+    yield "all_tables_10", "a file of 10 tables to changes", "µs a row", lambda t=text: new_tables(t), old, count
     data = as_parquet("\n".join(lines(count)) + "\n")
     yield "parquet", "Parquet of 12 columns to changes", "µs a row", lambda: new_parquet(data), lambda: old_parquet(data), count  # fmt: skip
 
 
 def streams(count: int) -> Iterator[tuple]:
-    """Yield the same of messages of ten columns; of a share of the odd ones an integer has an exponent."""
-    from bench.streams import COLUMNS as NAMES_OF
+    """Yield the same of messages of ten columns."""
     from bench.streams import _message
 
     r, kinds = random.Random(1), ("insert", "update", "update", "delete")
     usual = [_message(i, i, r.choice(kinds), "t", r).encode() for i in range(count)]
-    odd = [m.replace(b',"price"', b'e0,"price"') if r.random() < 0.01 else m for m in usual]
-    spec = TableSpec.model_validate(spec_of("s.t", *NAMES_OF))
-    old_spec, names = parse_spec(spec_of("s.t", *NAMES_OF)), old_messages.MessageNames({n: n for n in spec.lake_names}, {"id": "id"})  # fmt: skip
-    types_of = {c.name: exact.arrow_type(c.value_type) for c in spec.columns}
-    reading = Reading(spec, ("op", "committed", *(f"after {n}" for n in types_of), "before id"))
+    names = old_messages.MessageNames({n: n for n in SPEC.lake_names}, {"id": "id"})
+    types_of = {c.name: exact.arrow_type(c.value_type) for c in SPEC.columns}
+    reading = Reading(SPEC, ("op", "committed", *(f"after {n}" for n in types_of), "before id"))
 
-    def new(some: list[bytes]) -> None:
+    def new() -> None:
         reader = messages.Reader(types_of, ("id",))
-        for at in range(0, len(some), 20_000):
-            block = pa.array(some[at : at + 20_000], pa.binary())
+        for at in range(0, count, 20_000):
+            block = pa.array(usual[at : at + 20_000], pa.binary())
             changes(reader.read(block, np.arange(len(block))), reading)
 
-    def by_table(some: list[bytes]) -> None:
-        for at in range(0, len(some), 20_000):
-            message_tables.by_table(pa.array(some[at : at + 20_000], pa.binary()))
-
-    def old(some: list[bytes]) -> None:
-        for at in range(0, len(some), 20_000):
-            for key, rows in old_messages.gather(some[at : at + 20_000], "before-image").items():
+    def old() -> None:
+        for at in range(0, count, 20_000):
+            for key, rows in old_messages.gather(usual[at : at + 20_000], "before-image").items():
                 table = old_messages.columns_of(key, rows, pa.array([row[0] for row in rows]))
-                old_messages.type_messages(table, old_spec, names)
+                old_messages.type_messages(table, OLD_SPEC, names)
 
-    for name, some in {"messages": usual, "messages_one_percent_odd": odd}.items():
-        yield name, "messages of 600 bytes, ten columns, to changes", "µs a message", lambda s=some: new(s), lambda s=some: old(s), count  # fmt: skip
-    yield "messages_by_table", "by table; the old library decodes for it", "µs a message", lambda: by_table(usual), lambda: [old_messages.gather(usual[n : n + 20_000], "before-image") for n in range(0, count, 20_000)], count  # fmt: skip
+    yield "messages", "messages of 600 bytes, ten columns, to changes", "µs a message", new, old, count
 
 
 def as_parquet(text: str) -> bytes:

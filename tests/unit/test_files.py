@@ -29,7 +29,7 @@ from frazil.dms.audit import audit
 from frazil.dms.date_partition import DatePartition
 from frazil.dms.file_marks import mark_of
 from frazil.dms.file_names import FileNameError
-from frazil.dms.listing import SameNameError, list_table
+from frazil.dms.listing import list_table
 from frazil.dms.load_rule import LoadChangedError, MixedLoadError
 from frazil.dms.pending import FileVanishedError, findings, pending_files
 from frazil.dms.position import Position
@@ -294,40 +294,11 @@ def test_a_listing_begins_an_hour_or_a_partition_before_the_newest_applied_file(
     assert listing.start_after("s/t", last, DatePartition(**partition)) == (f"s/t/{after}" if after else "")
 
 
-def test_only_files_that_dms_names_so_are_a_tables(folder):
-    for path in ("LOAD0000000A.csv", "LOAD00000009.csv", "SEGMENT1_LOAD00000002.csv.gz", at(1), "2024/01/01/" + at(2), "20240101-1000000001.parquet"):  # fmt: skip
-        folder.put(f"{FOLDER}/{path}")
-    for path in ("_SUCCESS", "processed/_manifest.json", "awsdms_status/" + at(3), at(4) + ".tmp", "x" + at(5), "20240101-100000000.parquet.crc"):  # fmt: skip
-        folder.put(f"{FOLDER}/{path}")
-    folder.put(f"{FOLDER}/{at(6)[:-4]}.parquet", "")
-    folder.put(f"{FOLDER}/{at(7)}", "")
-    there = Table(folder).listed()
-    assert [*there.loads] == ["SEGMENT1_LOAD00000002.csv.gz", "LOAD00000009.csv", "LOAD0000000A.csv"]
-    assert [f.name for f in there.changes] == ["20240101-1000000001.parquet", at(1), at(2), at(7)]
-    assert len(there.foreign) == 7
-
-
 @pytest.mark.parametrize("name", ["20241301-000000000.csv", "20240230-000000000.csv", "20240101-240000000.parquet"])
 def test_a_name_whose_digits_are_no_time_stops_its_table(folder, name):
     folder.put(f"{FOLDER}/{name}")
     with pytest.raises(FileNameError, match=name):
         Table(folder).listed()
-
-
-def test_a_copy_with_the_same_bytes_is_one_file_and_another_file_of_that_name_stops_the_table(folder):
-    for path in ("LOAD00000001.csv", "archive/LOAD00000001.csv"):
-        folder.put(f"{FOLDER}/{path}", "1,a\n")
-    for path in (at(1), "processed/" + at(1)):
-        folder.put(f"{FOLDER}/{path}", "U,1,b\n")
-    table = Table(folder)
-    assert [*table.listed().loads] == ["LOAD00000001.csv"] and table.apply() == [at(1)]
-    folder.put(f"{FOLDER}/{at(2)}", "U,1,c\n")
-    folder.put(f"{FOLDER}/other/{at(2)}", "U,1,d\n")
-    with pytest.raises(SameNameError, match=rf"{FOLDER}/{at(2)} and .*{FOLDER}/other/{at(2)}"):
-        table.apply()
-    folder.put(f"{FOLDER}/archive/LOAD00000001.csv", "2,b\n")
-    with pytest.raises(SameNameError, match=rf"{FOLDER}/LOAD00000001.csv and .*{FOLDER}/archive/LOAD00000001.csv"):
-        table.listed(hot=False)
 
 
 def test_folders_of_a_parallel_load_count_from_one_each(folder):

@@ -1,4 +1,4 @@
-"""Every folder of DMS output is listed, ordered and read as the model has it: real files, and those of public reports."""
+"""Every folder of DMS output is listed, ordered and read as the model has it: real files, those of public reports, and of their kinds."""
 
 # ruff: noqa: F811
 
@@ -13,6 +13,16 @@ import pytest
 from frazil.discover.source_folders import SourceFolderError, require_schema_folder
 from frazil.dms.storage import Storage
 from model import Model
+from test_known_kinds import (  # noqa: F401
+    csv,
+    of_kind,
+    test_a_bad_row_is_kept_by_its_bytes,
+    test_a_copy_that_appears_later_is_not_another_file,
+    test_a_form_that_changes_in_mid_life_is_seen_from_the_files_or_named_as_that,
+    test_changes_without_a_load_are_the_whole_table_only_if_each_row_was_inserted,
+    test_files_of_one_name_and_other_bytes_stop_their_table,
+    test_no_cure_leads_to_the_opposite_of_itself,
+)
 from test_reported_cases import (  # noqa: F401
     CASES,
     TASKS,

@@ -29,6 +29,7 @@ from frazil.dms.position import Position
 from frazil.dms.source_file import SourceTable
 from frazil.dms.storage import DmsFile, Storage
 from frazil.engine import parquet
+from frazil.engine.empty_load import require_load
 from frazil.engine.file_batches import FileBatch
 from frazil.engine.read import BadRowError, TableReader
 from frazil.errors import FrazilError
@@ -153,21 +154,24 @@ class Door(World):
         others = [*[*there.loads.values()][:1], *there.changes[:1]]
         if not position.load:
             require_one_load(there, self._known(table), table)
-            began = self._read(table, reader, there.loads, others)
+            began = self._read(table, reader, there.loads, others, Position())
             position = Position(batch=1, load=mark_of(storage, there.loads), last=last_before(there, began))
             self._commit(table, position, storage, there.loads)
         require_same_load(there, position, self._known(table), table)
         for finding in findings(there, position, self._known(table)):
             raise finding.raised(table)
         if files := pending_files(there, position, self._known(table)):
-            self._read(table, reader, {f.name: f for f in files}, others)
+            self._read(table, reader, {f.name: f for f in files}, others, position)
             now = FileBatch(tuple(files), ()).position_after(position, there.below(files[-1]))
             self._commit(table, now, storage, {f.name: f for f in files})
 
-    def _read(self, table: str, reader: TableReader, files: dict[str, DmsFile], others: list[DmsFile]) -> float | None:
+    def _read(self, table: str, reader: TableReader, files: dict, others: list, position: Position) -> float | None:
         """Apply the rows of files; return the earliest of their times."""
         columns = {file: reader.columns(file, others=others) for file in files.values()}
-        parts = [(part, file) for file, its in columns.items() if its for part in reader.read(file, its)]
+        numbered = ((n, file, its) for n, (file, its) in enumerate(columns.items()) if its)
+        parts = [(part, file) for n, file, its in numbered for part in reader.read(file, its, number=n)]
+        if parts and position.load:
+            require_load(concat([part for part, _ in parts]), position, reader.table.spec.key, [*files], table)
         self._applied(table, parts)
         times = [t for part, _ in parts for t in part.fact(COMMITTED) or [] if t.is_valid]
         return min(t.as_py() for t in times).replace(tzinfo=UTC).timestamp() if times else None
