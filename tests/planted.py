@@ -42,12 +42,8 @@ def fault(kind: str, tests: str, *edits: Edit) -> Fault:
 
 def of_values(kind: str, file: str, sound: str, broken: str) -> Fault:
     """Return a fault on the way of a value in `frazil`."""
-    return Fault(
-        f"values: {kind}",
-        "unit/test_exact.py unit/test_csv.py unit/test_changes.py unit/test_latest.py unit/test_value_cases.py",
-        ((f"{file}.py", sound, broken),),
-        "frazil",
-    )
+    tests = "unit/test_exact.py unit/test_csv.py unit/test_changes.py unit/test_latest.py unit/test_value_cases.py"
+    return Fault(f"values: {kind}", tests, ((f"{file}.py", sound, broken),), "frazil")
 
 
 def of_tables(kind: str, file: str, sound: str, broken: str, tests: str = "commits histories tables") -> Fault:
@@ -58,7 +54,8 @@ def of_tables(kind: str, file: str, sound: str, broken: str, tests: str = "commi
 
 def of_files(kind: str, file: str, sound: str, broken: str) -> Fault:
     """Return a fault in what `frazil` makes of a source's files."""
-    return Fault(f"files: {kind}", "unit/test_files.py", ((f"{file}.py", sound, broken),), "frazil")
+    tests = "unit/test_files.py unit/test_file_columns.py unit/test_endpoint.py unit/test_real_folders.py"
+    return Fault(f"files: {kind}", tests, ((f"{file}.py", sound, broken),), "frazil")
 
 
 FAULTS = [

@@ -1,6 +1,6 @@
 """Guarantees that concern whole runs.
 
-They are about damage to what runs keep, row ids, order, cost, warehouses, secrets, exit codes, latency, and DMS's word on loads.
+They are about row ids, order, cost, warehouses, secrets, exit codes, latency, and DMS's word on loads.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager, suppress
@@ -58,46 +57,6 @@ class Model:
 
 def listed(rows: dict) -> list[tuple]:
     return sorted(rows.items(), key=repr)
-
-
-# --- what is kept about a table
-
-
-def damage(folder: Path, dice: random.Random) -> None:
-    """Cut each file below a folder short, empty it, or fill it with other bytes."""
-    for file in sorted(f for f in folder.rglob("*") if f.is_file()):
-        raw = file.read_bytes()
-        file.write_bytes(dice.choice((raw[: len(raw) // 2], b"", dice.randbytes(len(raw)))))
-
-
-def put_back(folder: Path, older: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(older, folder)
-
-
-def test_rows_stay_right_if_all_files_that_runs_kept_are_damaged_deleted_or_of_an_earlier_time(open_world, tmp_path):
-    w, models = open_world(), {"a": Model(1), "b": Model(2)}
-    runs, older, dice = w.root / "runs", tmp_path / "older", random.Random(5)
-    numbers = iter(range(99))
-
-    def batches(count: int, after: str) -> None:
-        for number in (next(numbers) for _ in range(count)):
-            for table, model in models.items():
-                w.source.changes(table, *model.changes(15), name=file_name(number))
-            w.merged()
-        assert {t: w.rows(t) for t in models} == {t: listed(m.rows) for t, m in models.items()}, after
-
-    for table, model in models.items():
-        w.table(table).source.load(table, *model.rows.items())
-    w.loaded()
-    batches(1, "nothing")
-    runs.mkdir(exist_ok=True)
-    shutil.copytree(runs, older)
-    todo = {"damage": lambda: damage(runs, dice), "older files": lambda: put_back(runs, older), "a loss": lambda: shutil.rmtree(runs)}  # fmt: skip
-    for after, do in todo.items():
-        do()
-        w.new_process()
-        batches(2, after)
 
 
 # --- row ids

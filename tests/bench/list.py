@@ -14,9 +14,10 @@ from unittest.mock import patch
 from bench._lake import seconds
 from bench._room import both
 from frazil.dms.date_partition import DatePartition
-from frazil.dms.listing import list_each, list_table
+from frazil.dms.listing import list_table
 from frazil.dms.position import Position
 from frazil.dms.storage import Storage
+from frazil.engine.work import for_each
 from frazil_demo.seaweed import Seaweed
 from frazil_old.config.spec import parse_spec
 from frazil_old.dms import listing as old_listing
@@ -82,7 +83,7 @@ def run(quick: bool = False) -> list[dict]:
 
         def poll() -> None:
             at = Position(last=names[-2])
-            found = list_each(range(TABLES), lambda n: list_table(storage, f"public/t{n}", DatePartition(), at))
+            found = for_each(range(TABLES), lambda n: list_table(storage, f"public/t{n}", DatePartition(), at))
             assert {len(there.changes) for there in found.values()} == {NEW}
 
         late, all_of_it = (names[old - 1], NEW), ("", old + NEW)

@@ -196,6 +196,7 @@ def test_a_new_column_has_the_id_of_its_swap_whatever_others_add_meanwhile(lake,
     ("others", "named"),
     [
         (["rename column v to x", "rename column region to v", "rename column x to region"], ["'v'", "'region'"]),
+        (["rename column k0 to x", "rename column n to k0", "rename column x to n"], ["'k0'", "'n'"]),
         (["drop column v", "add column v string"], ["'v'"]), (["drop column n"], ["'n'"]), (["add column info struct<a: int>"], ["'info'"]),
     ],
 )  # fmt: skip
