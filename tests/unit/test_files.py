@@ -28,7 +28,7 @@ from frazil.dms.audit import audit
 from frazil.dms.date_partition import DatePartition
 from frazil.dms.file_marks import mark_of
 from frazil.dms.file_names import FileNameError
-from frazil.dms.listing import list_table
+from frazil.dms.listing import SameNameError, list_table
 from frazil.dms.load_rule import LoadChangedError, MixedLoadError
 from frazil.dms.pending import FileVanishedError, findings, pending_files
 from frazil.dms.position import Position
@@ -275,7 +275,7 @@ def test_a_listing_begins_an_hour_or_a_partition_before_the_newest_applied_file(
 def test_a_name_whose_digits_are_no_time_stops_its_table(folder, name):
     folder.put(f"{FOLDER}/{name}")
     with pytest.raises(FileNameError, match=name):
-        Table(folder).listed()
+        Table(folder).look()
 
 
 def test_folders_of_a_parallel_load_count_from_one_each(folder):
@@ -291,10 +291,12 @@ def test_folders_of_a_parallel_load_count_from_one_each(folder):
 def test_tables_are_listed_at_the_same_time_and_fail_alone(folder):
     names = [f"t{n}" for n in range(40)]
     for name in names:
-        folder.put(f"public/{name}/{at(1) if name != 't7' else '20240230-000000000.csv'}")
+        folder.put(f"public/{name}/{at(1)}")
+    for place in ("t7", "t7/old/public"):
+        folder.put(f"public/{place}/LOAD00000001.csv", place)
     places = Storage(folder.address)
     found = for_each(names, lambda name: list_table(places, f"public/{name}", FLAT))
-    assert [name for name in names if isinstance(found[name], FileNameError)] == ["t7"]
+    assert [name for name in names if isinstance(found[name], SameNameError)] == ["t7"]
 
 
 def test_a_source_that_is_one_folder_too_high_or_low_is_named(folder):

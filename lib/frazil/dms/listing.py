@@ -94,14 +94,13 @@ def _sorted(storage: Storage, folder: str, partition: DatePartition, files: Sequ
     """Sort files by their names. An empty file of CSV has no rows; another empty one is no file of DMS."""
     loads, changes, foreign = [], [], []
     for file in files:
-        above = file.path[len(folder) + 1 :].split("/")[:-1]
-        if any(map(OWN_RECORDS.fullmatch, above)) or not (file.size or file.name.endswith(".csv")):
+        *above, name = file.path[len(folder) + 1 :].split("/")
+        if any(map(OWN_RECORDS.fullmatch, above)) or not (file.size or name.endswith(".csv")):
             foreign.append(file.path)
-        elif load_number(file.name) is not None:
-            loads.append(file)
-        elif CHANGES.fullmatch(file.name):
-            time_of_name(file.name)
+        elif CHANGES.fullmatch(name):
             changes.append(file)
+        elif load_number(name) is not None:
+            loads.append(file)
         else:
             foreign.append(file.path)
     loads.sort(key=lambda f: (f.path.rpartition("/")[0], load_number(f.name) or 0, f.name))

@@ -50,7 +50,7 @@ def findings(there: TableFiles, position: Position, applied: Applied) -> list[Fi
     changed = (f.name for f in known if not are_unchanged(there.storage, {f.name: f}, applied.marks[f.name]))
     late = (f.name for f in old if f.name > applied.since and f.name not in applied.marks)
     future = (f.name for f in there.changes if partition.written_s(f.name) > time.time() + CLOCKS_S)
-    new = [f for f in there.changes if f.name > last]
+    new, names = [f for f in there.changes if f.name > last], {f.name for f in there.changes}
     repeated = [f for f in new if partition.repeats(new[0].name) and partition.repeats(f.name)]
     return [
         *source_changed(position, landing=""),
@@ -58,7 +58,7 @@ def findings(there: TableFiles, position: Position, applied: Applied) -> list[Fi
         *_found(LateFileError, late, f"; changes up to {last} are applied"),
         *_found(FutureFileError, future),
         *_found(RepeatedHourError, (f.name for f in sorted(repeated, key=lambda f: f.landed))),
-        *_found(FileVanishedError, (n for n in applied.waiting if n not in {f.name for f in there.changes})),
+        *_found(FileVanishedError, (name for name in applied.waiting if name not in names)),
     ]
 
 

@@ -6,12 +6,12 @@ import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import LocalStore, ObjectStore, S3Store
@@ -40,8 +40,7 @@ class FileGoneError(FrazilError, code="file-gone"):
     """A file is gone since it was listed. Bring it back; or let a person accept that its changes are lost."""
 
 
-@dataclass(frozen=True, slots=True)
-class DmsFile:
+class DmsFile(msgspec.Struct, frozen=True, gc=False):
     """A file as it was listed: `path` below the source, `size` in bytes, the store's ETag, and when it landed (epoch seconds)."""
 
     path: str
