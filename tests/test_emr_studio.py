@@ -1,4 +1,4 @@
-"""What EMR Studio's PySpark kernel asks of the notebooks, on an imitation of its ways: Livy's statements, a session that is there, no IPython."""
+"""What EMR Studio's PySpark kernel asks of the notebooks, by reading: Livy's statements, no IPython; the library in a zip."""
 
 import ast
 import json
@@ -9,10 +9,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from py4j.java_gateway import GatewayParameters, JavaGateway
-from pyspark import SparkContext
-
-from dms_writer import U
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -60,16 +56,3 @@ def test_no_cell_asks_for_what_only_ipython_has(file):
     assert not isinstance(ast.parse(code[0]).body[-1], ast.Expr), (
         "Livy shows the last expression; the first cell has none"
     )
-
-
-@pytest.mark.spark
-def test_tables_are_worked_on_through_a_gateway_that_livy_made(open_world, monkeypatch):
-    """It has no process of its own and answers every name that it is asked for."""
-    ours, w = SparkContext._gateway, open_world().table("t")
-    w.source.load("t", (1, "a"))
-    there = GatewayParameters(port=ours.gateway_parameters.port, auth_token=ours.gateway_parameters.auth_token, auto_convert=True)  # fmt: skip
-    livys = JavaGateway(gateway_parameters=there)
-    monkeypatch.setattr(SparkContext, "_gateway", livys)
-    w.loaded().source.changes("t", U(1, "b"))
-    assert w.merged().rows("t") == [(1, "b")]
-    livys.close()

@@ -66,15 +66,10 @@ def _timed(listed: Callable[[str], list[str]], since: str, expected: int) -> flo
 def run(quick: bool = False) -> list[dict]:
     """Fill a bucket of an embedded SeaweedFS; list what is new in it by position, all, and what is new of many tables."""
     old = 10_000 if quick else 100_000
-    with (
-        tempfile.TemporaryDirectory(prefix="frazil-list-") as folder,
-        Seaweed(folder) as server,
-        patch.dict(os.environ, server.environment),
-    ):
+    with tempfile.TemporaryDirectory(prefix="frazil-list-") as folder, Seaweed(folder) as server, patch.dict(os.environ, server.environment):  # fmt: skip
         names = [_name(i) for i in range(old + NEW)]
-        _fill(
-            server, [f"t/{name}" for name in names] + [f"t{n}/{name}" for n in range(TABLES) for name in names[-NEW:]]
-        )
+        few = [f"t{n}/{name}" for n in range(TABLES) for name in names[-NEW:]]
+        _fill(server, [f"t/{name}" for name in names] + few)
         storage = Storage("s3://dms")
 
         def new(since: str) -> list[str]:

@@ -109,7 +109,8 @@ def test_a_date_partition_has_one_before_it_and_names_tell_their_time_but_in_the
 def test_targets_mappings_and_settings_are_found_in_every_form_that_aws_prints(read):
     pipe, texts = {**CSV, "CsvDelimiter": "|"}, "csvdelimiter=|;csvNullValue=NULL; addColumnName=False"
     several = {"Endpoints": [SOURCE, {"EndpointType": "TARGET", "S3Settings": CSV, "ExtraConnectionAttributes": texts, **OWN}]}  # fmt: skip
-    for document in (pipe | OWN, {"Endpoint": {"S3Settings": pipe}, **OWN}, several):
+    nothing = {"S3Settings": {**pipe, "CdcPath": None}, "KafkaSettings": None, "ExtraConnectionAttributes": None, **OWN}
+    for document in (pipe | OWN, {"Endpoint": {"S3Settings": pipe}, **OWN}, several, nothing):
         found = read(s3_target, document)
         assert found.csv_delimiter == "|" and not found.op_in_changes
     kafka = {"Endpoints": [SOURCE, {"KafkaSettings": {"Broker": "a:1"}, "ExtraConnectionAttributes": "topic=t"}]}
@@ -150,7 +151,7 @@ def test_a_table_waits_until_dms_calls_its_load_completed_and_a_dms_that_refuses
     dms.add_client_error(about, "AccessDeniedException", "not allowed")
     asks = Settings(load_complete_when=f"dms:{arn}")
     found, state = load_gate(asks), "is stopped, .*FATAL_ERROR, slow:"
-    assert (found.waits("public.a"), found.rows("public.a"), found.rows("public.x")) == ("", 2, None)
+    assert (found.waits("public.a"), found.tables["public.a"]["FullLoadRows"]) == ("", 2)
     said = " ".join(found.waits(f"public.{name}") for name in "bcx")
     assert re.search(f"'Full load'.*{state} mend.*'Table error'.*{state} reload.*not know.*{state} mend", said), said
     actions = " and ".join(f"dms:{call.title().replace('_', '')}" for call in (about, tables))

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import boto3
+import msgspec
 import obstore
 import pyarrow as pa
 import pytest
@@ -24,13 +25,12 @@ from frazil.core.changes import Changes
 from frazil.discover.source_folders import SourceFolderError, folders_without_spec, require_schema_folder
 from frazil.dms import listing, load_rule, pending, storage
 from frazil.dms.applied import applied_files, batch_of, summary_of
-from frazil.dms.audit import audit
 from frazil.dms.date_partition import DatePartition
 from frazil.dms.file_marks import mark_of
 from frazil.dms.file_names import FileNameError
 from frazil.dms.listing import SameNameError, list_table
 from frazil.dms.load_rule import LoadChangedError, MixedLoadError
-from frazil.dms.pending import FileVanishedError, findings, pending_files
+from frazil.dms.pending import FileVanishedError, audit, findings, pending_files
 from frazil.dms.position import Position
 from frazil.dms.storage import ChangedWhileReadError, FileGoneError, Storage, StorageError
 from frazil.engine.empty_load import LoadMissingError, require_load
@@ -67,7 +67,6 @@ LOGIN = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGI
 
 @pytest.fixture(scope="module")
 def moto_s3():
-    """S3 by moto: its variables, and the requests that it gets."""
     requests: list[str] = []
     with FaultyS3(lambda request: requests.append(request) or "") as s3:
         yield {"AWS_ENDPOINT_URL": s3.url, **LOGIN}, requests
@@ -82,8 +81,6 @@ def seaweed_s3(tmp_path_factory):
 
 @pytest.fixture
 def bucket(request, monkeypatch, tmp_path):
-    """Make a bucket of a store, and let the environment lead there."""
-
     def make(store: str) -> tuple[Folder, list[str]]:
         variables, requests = request.getfixturevalue(f"{store}_s3")
         for name, value in variables.items():
@@ -254,19 +251,16 @@ def test_new_files_cost_one_request_and_reading_a_small_one_another(bucket):
     assert [*table.storage.pieces(new[0])] == [*table.storage.pieces(new[0])] and len(requests) == 2
 
 
-@pytest.mark.parametrize(
-    "partition, last, after",
-    [
-        ({}, "20240301-001500000.csv", "20240229-231500"),
-        ({"enabled": True}, "2024/03/01/20240301-001500000.csv", "2024/02/29/"),
-        ({"enabled": True, "sequence": "YYYYMMDDHH", "delimiter": "DASH"}, "2024-03-01-00/20240301-001500000.csv", "2024-02-29-23/"),
-        ({"enabled": True, "sequence": "YYYYMM", "delimiter": "NONE"}, "202403/20240301-001500000.csv", "202402/"),
-        ({"enabled": True, "sequence": "DDMMYYYY"}, "01/03/2024/20240301-001500000.csv", None),
-        ({"enabled": True}, "20240301-001500000.csv", None),
-        ({}, "2024/03/01/20240301-001500000.csv", None),
-        ({"enabled": True}, "processed/20240301-001500000.csv", None),
-    ],
-)  # fmt: skip
+HOURS, MONTHS = {"sequence": "YYYYMMDDHH", "delimiter": "DASH"}, {"sequence": "YYYYMM", "delimiter": "NONE"}
+BEGINS = [
+    ({}, "20240301-001500000.csv", "20240229-231500"), ({}, "CDC_TXN-20240301001500000.csv", "20240229-231500"), ({}, "2024/03/01/20240301-001500000.csv", None),
+    ({"enabled": True}, "2024/03/01/20240301-001500000.csv", "2024/02/29/"), ({"enabled": True} | HOURS, "2024-03-01-00/20240301-001500000.csv", "2024-02-29-23/"),
+    ({"enabled": True} | MONTHS, "202403/20240301-001500000.csv", "202402/"), ({"enabled": True, "sequence": "DDMMYYYY"}, "01/03/2024/20240301-001500000.csv", None),
+    ({"enabled": True}, "20240301-001500000.csv", None), ({"enabled": True}, "processed/20240301-001500000.csv", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("partition, last, after", BEGINS)
 def test_a_listing_begins_an_hour_or_a_partition_before_the_newest_applied_file(partition, last, after):
     assert listing.start_after("s/t", last, DatePartition(**partition)) == (f"s/t/{after}" if after else "")
 
@@ -286,6 +280,9 @@ def test_folders_of_a_parallel_load_count_from_one_each(folder):
     assert [*loads] == [f"{part}/LOAD00000001.csv" for part in ("0", "p1", "p2")]
     table.position = Position(load=mark_of(table.storage, loads), last=at(0))
     assert [*table.listed().loads] == [*loads]  # though the folder "0" comes before the names that are new
+    folder.put(f"{FOLDER}/p1/LOAD00000001.csv.gz", "unpacked beside")
+    with pytest.raises(SameNameError):
+        table.listed(hot=False)
 
 
 def test_tables_are_listed_at_the_same_time_and_fail_alone(folder):
@@ -334,6 +331,29 @@ def test_a_hole_in_the_record_accuses_no_file_but_one_that_landed_since(tmp_path
     assert not table.look() and table.look(hot=False) == {"late-file": (at(4, 30),)}
     folder.put(f"{FOLDER}/{at(5, 30)}", aged=100)
     assert table.look() == {"late-file": (at(5, 30),)}
+
+
+def test_files_of_all_tables_and_of_one_count_by_their_times(folder):
+    """PreserveTransactions is switched off, and on again."""
+    for path in (f"{FOLDER}/{at(5)}", "all/CDC_TXN-20240101100600000.csv", "all/CDC_TXN-20240101083000000.csv"):
+        folder.put(path)
+    table = Table(folder)
+    table.position = Position(load="none", last="CDC_TXN-20240101100400000.csv")
+    assert table.apply() == [at(5)] and table.position.last == at(5)
+    assert [f.name for f in listing.list_shared(table.storage, "all", at(5))] == ["CDC_TXN-20240101100600000.csv"]
+
+
+def test_what_was_applied_before_a_load_again_is_not_known_after_it(folder):
+    table = Table(folder)
+    for minute in (1, 2):
+        folder.put(f"{FOLDER}/{at(minute)}")
+    table.apply()
+    folder.delete(f"{FOLDER}/{at(1)}")
+    table.position = msgspec.structs.replace(table.position, batch=2, last="")
+    table.commit({})
+    assert table.apply() == [at(2)]
+    folder.put(f"{FOLDER}/{at(1)}")
+    assert table.look() == {"late-file": (at(1),)} and table.apply(accepted=at(1)) == [at(1)]
 
 
 def test_a_late_file_that_is_accepted_comes_next_and_alone(folder):
@@ -390,15 +410,13 @@ def loaded(folder: Folder, *names: str) -> Table:
     return table
 
 
-def looked(table: Table, *rules) -> str:
-    """Return the message of the first rule of loads that the files break."""
-    for rule in rules:
-        try:
-            own = (table.position,) if rule is load_rule.require_same_load else ()
-            rule(table.listed(), *own, table.applied, "t")
-        except (LoadChangedError, MixedLoadError) as error:
-            return str(error)
-    return ""
+def looked(table: Table, rule) -> str:
+    """Return the message of a rule of loads that the files break."""
+    own = (table.position,) if rule is load_rule.require_same_load else ()
+    try:
+        return rule(table.listed(), *own, table.applied, "t") or ""
+    except (LoadChangedError, MixedLoadError) as error:
+        return str(error)
 
 
 def test_a_load_that_is_copied_is_the_same_and_another_one_is_told_by_its_files(tmp_path):
@@ -406,6 +424,10 @@ def test_a_load_that_is_copied_is_the_same_and_another_one_is_told_by_its_files(
     table = loaded(folder, first, second)
     folder.put(f"{FOLDER}/{first}", f"{first},a\n")
     assert looked(table, load_rule.require_same_load) == ""
+    folder.put(f"{FOLDER}/{first}", f"{first},new\n")
+    folder.put(f"{FOLDER}/{second}", f"{second},a\n")  # a new load may have the same rows
+    assert looked(table, load_rule.require_one_load) == ""
+    folder.put(f"{FOLDER}/{first}", f"{first},a\n", aged=100)
     folder.put(f"{FOLDER}/{second}", "LOAD00000002.csv,b\n")
     assert "written again: LOAD00000002.csv" in looked(table, load_rule.require_same_load)
     folder.delete(f"{FOLDER}/{second}")
@@ -418,11 +440,12 @@ def test_a_load_that_is_copied_is_the_same_and_another_one_is_told_by_its_files(
     assert looked(table, load_rule.require_same_load) == ""
 
 
-@pytest.mark.parametrize("old, change, mixed", [(900, 100, True), (100, 900, False), (0, 100, False)])
-def test_load_files_of_two_ages_are_not_one_load(tmp_path, old, change, mixed):
+@pytest.mark.parametrize("old, change, days, mixed", [(900, 100, 0, True), (100, 900, 0, False), (0, 100, 0, False), (900, 100, 9, False)])  # fmt: skip
+def test_load_files_of_two_ages_are_not_one_load(tmp_path, old, change, days, mixed):
+    """A change file that landed long after its name was copied, and proves nothing."""
     folder = Folder(str(tmp_path))
     table = Table(folder)
-    for path, aged in (("LOAD00000001.csv", 0), ("p1/LOAD00000002.csv", old), (f"{datetime.now(UTC):%Y%m%d-%H%M%S}000.csv", change)):  # fmt: skip
+    for path, aged in (("LOAD00000001.csv", 0), ("p1/LOAD00000002.csv", old), (f"{datetime.now(UTC) - timedelta(days):%Y%m%d-%H%M%S}000.csv", change)):  # fmt: skip
         folder.put(f"{FOLDER}/{path}", path, aged)
     assert ("p1/LOAD00000002.csv" in looked(table, load_rule.require_one_load)) is mixed
 
@@ -436,6 +459,9 @@ def test_changes_count_again_unless_they_are_certainly_from_before_the_load(tmp_
     assert load_rule.last_before(there, began) == at(1) and load_rule.last_before(there, None) == ""
     berlin = replace(there, partition=DatePartition(enabled=True, timezone="Europe/Berlin"))
     assert load_rule.last_before(berlin, began - 3600) == at(1)
+    folder.put(f"{FOLDER}/20241027-023000000.csv")  # at 00:30 or 01:30 UTC
+    again = replace(Table(folder).listed(), partition=berlin.partition)
+    assert load_rule.last_before(again, datetime(2024, 10, 27, 1, 10, tzinfo=UTC).timestamp()) == at(3)
 
 
 def test_a_load_again_needs_all_files_since_the_load(folder):
@@ -451,24 +477,17 @@ def test_a_load_again_needs_all_files_since_the_load(folder):
         load_rule.require_all_there(table.listed(hot=False), table.applied, "", "t")
 
 
-@pytest.mark.parametrize(
-    "changes, wrong", [("I1 U1 D1 D1", None), ("I1 U2", 2), ("D1 I1", 1), ("I1 U1>2 U2 D2", None), ("I1 U3>2", 2)]
-)
+@pytest.mark.parametrize("changes, wrong", [("I1 U1 D1 D1", None), ("I1 U2", 2), ("D1 I1", 1), ("I1 U1>2 U2 D2", None), ("I1 U3>2", 2)])  # fmt: skip
 def test_a_change_of_a_row_that_nobody_inserted_shows_that_a_load_is_missing(changes, wrong):
     words = changes.split()
     keys = [(w[1:].split(">") * 2)[:2] if ">" in w else [None, w[1:]] for w in words]
     facts = {"file": [0] * len(words), "number": [*range(1, len(words) + 1)], "op": [w[0] for w in words]}
     old = pa.array([int(was) if was else None for was, _ in keys], pa.int64())
     of = Changes(pa.table({"id": [int(now) for _, now in keys]}), pa.table({**facts, "before id": old}), pa.table({}))
-    call = lambda position: require_load(of, position, ["id"], [at(1)], "public.t")  # noqa: E731
-    call(Position(load="x"))
-    call(Position(load="none", last=at(0)))
-    problem = f"public.t: the load is missing: {at(1)} row {wrong} "
-    with pytest.raises(LoadMissingError, match=problem) if wrong else nullcontext():
-        call(Position(load="none"))
-
-
-# --- batches
+    for position in (Position(load="x"), Position(load="none", last=at(0))):
+        require_load(of, position, ["id"], [at(1)], "t")
+    with pytest.raises(LoadMissingError, match=f"t: .* {at(1)} row {wrong} ") if wrong else nullcontext():
+        require_load(of, Position(load="none"), ["id"], [at(1)], "t")
 
 
 def test_a_batch_ends_at_its_bytes_where_columns_change_or_inside_of_a_file(tmp_path):
@@ -480,7 +499,7 @@ def test_a_batch_ends_at_its_bytes_where_columns_change_or_inside_of_a_file(tmp_
     rows = {f: Measure(f.size, 2.0) for f in files}
 
     def cut(begin: int = 0, first: int = 0, size: int = 10**6, memory: int = 10**6) -> tuple:
-        batch = next_batch(files[first:], begin, names.get, rows.get, (size, memory))
+        batch = next_batch(files[first:], Position(rows=begin or None), names.get, rows.get, (size, memory))
         assert [*batch.files, *batch.left] == [*files[first:]]
         return [f.size for f in batch.files], batch.end
 
@@ -489,7 +508,10 @@ def test_a_batch_ends_at_its_bytes_where_columns_change_or_inside_of_a_file(tmp_
     assert cut(first=4, size=1) == ([500], None)
     assert cut(first=4, memory=300) == ([500], 150) and cut(400, 4, memory=300) == ([500], None)
     position = Position(load="x", last=at(3), batch=7)
-    batch = replace(next_batch(files[4:], 150, names.get, rows.get, (1, 300)), begin=150)
+    batch = replace(next_batch(files[4:], Position(rows=150), names.get, rows.get, (1, 300)), begin=150)
     assert batch.position_after(position, at(4)) == Position(load="x", last=at(4), rows=300, batch=8)
+    assert next_batch(files[4:], Position(last=at(9)), names.get, rows.get, (1, 300)).end is None  # a late file
+    begun = pending_files(Table(folder).listed(), batch.position_after(position, at(4)), applied_files([]), at(5))
+    assert [f.size for f in begun] == [500, 60]
     ended = FileBatch(files[4:5], (), 300)
     assert ended.position_after(batch.position_after(position, at(4)), at(4)) == Position(load="x", last=at(4), batch=9)

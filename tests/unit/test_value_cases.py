@@ -13,9 +13,7 @@ from unit.value_door import Door
 FILES = ["values", "declared", "order", "partial_rows", "bad_rows", "forms", "all_tables", "columns", "late_files", "layouts"]  # fmt: skip
 BEYOND = {"told", "position", "columns_there", "renamed", "by_others", "cure", "gone", "aged", "new_process"}
 """What a case may do or see that other rooms answer for."""
-ELSEWHERE = {
-    "a key at the limit that a load holds twice is named", "a folder of a schema that is not there fails its table alone",
-}  # fmt: skip
+ELSEWHERE = {"a key at the limit that a load holds twice is named", "a folder of a schema that is not there fails its table alone"}  # fmt: skip
 """Cases that other rooms answer for: stored keys, folders."""
 CHANGED = {
     "a file without the header that the settings state is refused", "a file with a header that the settings do not state is refused",
@@ -66,7 +64,6 @@ def test_each_type_in_each_form_is_exact_or_its_row_is_bad(tmp_path, form):
     rows = {row[0]: dict(zip(test_values.ALL, row[1:], strict=True)) for row in world.rows("t")}
     for column in test_values.ALL:
         test_values.test_a_value_is_exact_whether_a_load_or_a_change_brings_it(world, rows, column)
-        test_values.test_a_value_that_does_not_fit_leaves_its_row_in_the_quarantine(
-            world, world.quarantine("bad"), column
-        )
+        bad = world.quarantine("bad")
+        test_values.test_a_value_that_does_not_fit_leaves_its_row_in_the_quarantine(world, bad, column)
     test_values.test_no_row_with_a_value_that_does_not_fit_is_in_the_table(world)

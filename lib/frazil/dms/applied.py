@@ -8,14 +8,12 @@ from dataclasses import dataclass
 import msgspec
 
 from frazil.dms.file_marks import mark_of
-from frazil.dms.file_names import base_name
+from frazil.dms.file_names import base_name, order_of
 from frazil.dms.position import Position
 from frazil.dms.storage import DmsFile, Storage
 
 FILES, WAITING = "frazil.files", "frazil.waiting"
 """Entries of a snapshot's summary: the files that its batch applied, each with its mark; and names that were listed and left."""
-MOST_WAITING = 50
-"""The most names that a summary has of files that wait: these are the next ones."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Applied:
 def summary_of(storage: Storage, files: Mapping[str, DmsFile], waiting: Sequence[DmsFile] = ()) -> dict[str, str]:
     """Return what a batch's summary says: its files, each by its name or a load's by its path, and the files that it left."""
     marks = {name: mark_of(storage, {name: file}) for name, file in files.items()}
-    names = [file.name for file in waiting[:MOST_WAITING]]
+    names = [file.name for file in waiting[:50]]  # the next ones
     return {FILES: msgspec.json.encode(marks).decode(), WAITING: " ".join(names)}
 
 
@@ -62,11 +60,16 @@ def applied_files(batches: Iterable[Batch]) -> Applied:
     """
     known: list[Batch] = []
     for batch in batches:
-        same_load = not known or batch.position.load == known[0].position.load
-        if not same_load or (known and batch.position.batch < known[-1].position.batch - 1):
+        if known and not _follows(known[-1].position, batch.position):
             break
         known.append(batch)
     if not known:
         return Applied({}, "", 0.0)
     marks = {name: mark for batch in reversed(known) for name, mark in batch.files.items()}
     return Applied(marks, base_name(known[-1].position.last), known[-1].committed, known[0].waiting)
+
+
+def _follows(later: Position, position: Position) -> bool:
+    """Return whether a position is the one before a later one, or repeated by it, since the same load."""
+    is_next = position.batch >= later.batch - 1 and position.load == later.load
+    return is_next and order_of(position.last) <= order_of(later.last)

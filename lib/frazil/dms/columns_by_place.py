@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from frazil.core.changes import OPERATIONS
-from frazil.dms.file_header import OP_NAME, has_header
+from frazil.dms.file_header import has_header
 from frazil.dms.file_names import base_name, load_number
-from frazil.dms.source_file import SourceFile, SourceTable
+from frazil.dms.source_file import OP_NAME, SourceFile, SourceTable
 from frazil.errors import FrazilError, many
 
 Names = tuple[str, ...]
@@ -29,39 +30,25 @@ class Headerless:
     table: SourceTable
     file: SourceFile
 
-    @property
-    def now(self) -> Names:
-        """The columns that DMS writes by the settings and rules."""
-        written = self.table.written
-        return (*self.stated, *written.of_source, *written.added, *written.images)
-
-    def names(self, lacked: int) -> tuple[Names, bool] | None:
+    def names(self, carried: Collection[str]) -> tuple[Names, bool] | None:
         """Return the names of the row's fields, as a header would have them, and whether these are earlier columns.
 
-        `lacked` is how many of the source's last columns the newest applied file lacks. None: the row fits no layout, or
-        several.
+        `carried` are the columns that the newest applied file has. None: the row fits no layout, or several.
         """
-        fitting, now = self._fitting, self.now
+        fitting, now, written = self._fitting, self.table.now(self.file), self.table.written
         if len(fitting) == 1:
             return fitting[0], fitting[0] != now
         missing = len(now) - len(self.row)
-        if self._layouts[0] == now and 0 < missing <= lacked:
-            return tuple(name for name in now if name not in self.table.written.of_source[-missing:]), True
+        lacked = [*takewhile(lambda name: carried and written.columns[name] not in carried, written.of_source[::-1])]
+        if self._layouts[0] == now and 0 < missing <= len(lacked):
+            return tuple(name for name in now if name not in lacked[:missing]), True
         return None
 
-    def error(self, others: Sequence[SourceFile]) -> LayoutError:
+    def error(self, others: Iterable[SourceFile]) -> LayoutError:
         """Return the error of a row that fits no layout; the cure depends on what `others` of the table's files show."""
-        near = min([*self._layouts, self.now], key=lambda names: abs(len(names) - len(self.row)))
+        near = min([*self._layouts, self.table.now(self.file)], key=lambda names: abs(len(names) - len(self.row)))
         meant = self._fitting or [near]
         return LayoutError(self._problem(meant), self._cure(meant, others))
-
-    # --- what it may have
-
-    @property
-    def stated(self) -> Names:
-        """The names of operation and time, if the settings state them."""
-        time = self.table.target.timestamp_column_name
-        return (OP_NAME,) * self.table.has_op(self.file) + (time,) * bool(time)
 
     @property
     def _layouts(self) -> list[Names]:
@@ -71,7 +58,7 @@ class Headerless:
         own = [names for last, names in entries if last[0] == of_load and (of_load or last >= until)]
         oldest = [names for last, names in entries[:1] if of_load]
         meant = [names for entry in own[:1] or oldest for names in self._meant(entry)]
-        return [*dict.fromkeys(meant if own else [self.now, *meant])]
+        return [*dict.fromkeys(meant if own else [self.table.now(self.file), *meant])]
 
     @property
     def _fitting(self) -> list[Names]:
@@ -81,15 +68,17 @@ class Headerless:
         """Yield what an entry may mean: if it does not name the operation, the stated ones come first, or there are none."""
         has_op = entry[0].lower() == OP_NAME.lower() and entry[0] not in self.table.written.columns
         if not has_op:
-            yield (*self.stated, *entry)
-        if has_op or OP_NAME not in self.stated or self.file.of_load or self.row[0] not in OPERATIONS:
+            yield (*self.table.stated(self.file), *entry)
+        if has_op or OP_NAME not in self.table.stated(self.file) or self.file.of_load or self.row[0] not in OPERATIONS:
             yield entry
-
-    # --- the error
 
     def _behind(self, names: Names) -> Names:
         """Return names without those of operation and time in front, if these are as stated."""
-        return names[len(self.stated) :] if names[: len(self.stated)] == self.stated else names
+        return (
+            names[len(self.table.stated(self.file)) :]
+            if names[: len(self.table.stated(self.file))] == self.table.stated(self.file)
+            else names
+        )
 
     def _problem(self, near: Sequence[Names]) -> str:
         spec, beside = self.table.spec, " beside table and schema" if self.file.of_all_tables else ""
@@ -98,19 +87,28 @@ class Headerless:
         wanted = " or ".join(f"{len(names)} in the layout ({', '.join(self._behind(names))})" for names in near)
         return f"{self.file.where} row 1: {many(len(self.row), 'field')}{beside}, and {wanted}: {shown}"
 
-    def _cure(self, near: Sequence[Names], others: Sequence[SourceFile]) -> str:
+    def _cure(self, near: Sequence[Names], others: Iterable[SourceFile]) -> str:
         names, missing, file = self._behind(near[0]), len(near[0]) - len(self.row), self.table.spec.file
-        shown, stated = _shown(self.row), (OP_NAME in self.stated, bool(self.table.target.timestamp_column_name))
+        shown, stated = (
+            _shown(self.row),
+            (OP_NAME in self.table.stated(self.file), bool(self.table.target.timestamp_column_name)),
+        )
         if shown != stated and sum(shown) + len(names) == len(self.row):
             return self._cure_of_setting(names, shown[0] != stated[0], others)
         if missing < 0:
             return f"list the source's new columns in {file}, with {_entry('<the last file without them>', names)}"
-        written = self.table.written
-        last = [name for name in names if name not in {*written.added, *written.images}][-missing:] if missing else []
-        options = (tuple(name for name in self._behind(layout) if name not in last) for layout in near)
+        options = [self._behind(layout) for layout in near] if not missing else self._without(names, missing)
         return f"write {' or '.join(_entry(self.file.name, option) for option in options)} into {file}, with the columns that it has"
 
-    def _cure_of_setting(self, names: Names, of_op: bool, others: Sequence[SourceFile]) -> str:
+    def _without(self, names: Names, missing: int) -> Iterator[Names]:
+        """Yield names without those of rules that may have begun later, and without the source's last ones."""
+        added, images = (*self.table.written.added,), (*self.table.written.images,)
+        last = [name for name in names if name not in (*added, *images)][-missing:]
+        for later in (images, added, added + images, last):
+            if len(later) == missing:
+                yield tuple(name for name in names if name not in later)
+
+    def _cure_of_setting(self, names: Names, of_op: bool, others: Iterable[SourceFile]) -> str:
         """Return the cure of a setting that the row contradicts; if another file shows the opposite, no value of it fits both."""
         setting = ("IncludeOpForFullLoad" if self.file.of_load else "CdcHasOp") if of_op else "TimestampColumnName"
         correct, shown = f"correct {setting} in the endpoint's JSON, as the task has it", _shown(self.row)

@@ -74,7 +74,7 @@ def _values(node: Any, keys: tuple[str, ...], owner: str = "?") -> Iterator[tupl
         if isinstance(inner, str) and inner.startswith("{"):
             with suppress(ValueError):
                 inner = json.loads(inner)
-        if name in keys:
+        if name in keys and inner is not None:
             yield owner, inner | {BESIDE: node[BESIDE]} if BESIDE in node else inner
         else:
             yield from _values(inner, keys, owner)

@@ -47,7 +47,7 @@ class Target(Entries):
 
 def _stated(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield names and values of settings, first those that an endpoint has as one text."""
-    rest = {name: value for name, value in content.items() if name != "FrazilSettings"}
+    rest = {name: value for name, value in content.items() if name != "FrazilSettings" and value is not None}
     for part in rest.pop(BESIDE, "").split(";"):
         name, equals, value = part.partition("=")
         if equals:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 from frazil.core.changes import AFTER, BEFORE, COMMITTED, OP, SEQUENCE, Reading
 from frazil.core.row_blocks import Dialect
@@ -12,9 +11,6 @@ from frazil.dms.columns_by_place import Headerless
 from frazil.dms.file_header import UNKNOWN, has_header, roles_by_name
 from frazil.dms.source_file import SourceFile, SourceTable
 from frazil.errors import FrazilError
-
-TEXT = "WSTRING"
-"""The DMS type of all that CSV has."""
 
 
 class MissingColumnError(FrazilError, code="column-missing"):
@@ -37,41 +33,41 @@ class FileColumns:
     unknown: dict[str, str]
     types: dict[str, str]
     lacks: tuple[str, ...]
-    lacked: int
-    """How many of the source's last columns the file lacks, which `file_columns` asks of the newest applied file."""
+    carried: tuple[str, ...]
+    """The spec's columns that the file has, which `file_columns` asks of the newest applied file."""
     earlier: bool
     further_keys: tuple[str, ...]
     """Columns that the source's key has, as their before-images show, and the spec's has not."""
 
 
 def file_columns(
-    table: SourceTable, file: SourceFile, lacked: int = 0, others: Sequence[SourceFile] = ()
+    table: SourceTable, file: SourceFile, carried: Collection[str] = (), others: Iterable[SourceFile] = ()
 ) -> FileColumns | None:
     """Return the columns of a file; None if it has nothing.
 
-    `lacked` is how many of the source's last columns the newest applied file lacks. `others` are files of the table that
-    are looked at for the cure of a LayoutError. Raises the errors of columns that make a file unreadable.
+    `carried` are the columns that the newest applied file has. `others` are files of the table that are looked at for the
+    cure of a LayoutError. Raises the errors of columns that make a file unreadable.
     """
     target, has_op = table.target, table.has_op(file)
     if file.columns is not None:
         names = [name for name, _ in file.columns]
-        roles = roles_by_name(names, table, has_op, file.where)
+        roles = roles_by_name(names, table, has_op, file.where, carried)
         return _found(table, file, file.columns, roles, None)
     rows = file.rows()
     if not rows:
         return None
     if has_header(rows[0], table, has_op):
-        roles = roles_by_name(rows[0], table, has_op, f"{file.where} line 1")
-        return _found(table, file, [(name, TEXT) for name in rows[0]], roles, target.dialect(True))
+        roles = roles_by_name(rows[0], table, has_op, f"{file.where} line 1", carried)
+        return _found(table, file, [(name, "WSTRING") for name in rows[0]], roles, target.dialect(True))
     bare = [Headerless([*row[:1], *row[3:]] if file.of_all_tables else row, table, file) for row in rows]
-    fitting = next(filter(None, (one.names(lacked) for one in bare)), None)
+    fitting = next(filter(None, (one.names(carried) for one in bare)), None)
     if not fitting:
         raise bare[0].error(others)
     named, earlier = fitting
-    roles = roles_by_name(named, table, has_op, file.where)
+    roles = roles_by_name(named, table, has_op, file.where, carried)
     if file.of_all_tables:
         named, roles = (named[0], "table", "schema", *named[1:]), [roles[0], "", "", *roles[1:]]
-    return _found(table, file, [(name, TEXT) for name in named], roles, target.dialect(False), earlier)
+    return _found(table, file, [(name, "WSTRING") for name in named], roles, target.dialect(False), earlier)
 
 
 def _found(
@@ -86,7 +82,6 @@ def _found(
     spec, written, target = table.spec, table.written, table.target
     types = {role: kind for role, (_, kind) in zip(roles, columns, strict=True)}
     before = [role.removeprefix(BEFORE) for role in types if role.startswith(BEFORE)]
-    of_source = [written.columns[name] for name in written.of_source]
     kept = {OP, COMMITTED, SEQUENCE, *(AFTER + name for name in spec.lake_names), *(BEFORE + name for name in spec.key)}
     _require_key_and_op(table, file, types, dialect, earlier)
     return FileColumns(
@@ -103,7 +98,7 @@ def _found(
         unknown={role.removeprefix(UNKNOWN): kind for role, kind in types.items() if role.startswith(UNKNOWN)},
         types={} if dialect else {r.removeprefix(AFTER): kind for r, kind in types.items() if r.startswith(AFTER)},
         lacks=tuple(name for name in written.names if name in spec.lake_names and AFTER + name not in types),
-        lacked=len([*takewhile(lambda name: AFTER + name not in types, reversed(of_source))]),
+        carried=tuple(name for name in written.names if AFTER + name in types),
         earlier=earlier,
         further_keys=tuple(column for column in before if column not in {*spec.key, *written.images.values()}),
     )

@@ -14,11 +14,11 @@ import pyarrow as pa
 from frazil.core.changes import AFTER, BEFORE, COMMITTED, OP, OPERATIONS, SEQUENCE
 from frazil.core.exact import arrow_type, typed
 from frazil.dms.mappings import Written
-from frazil.dms.source_file import SourceTable
+from frazil.dms.source_file import OP_NAME, SourceTable
 from frazil.errors import FrazilError
 
-OP_NAME, UNKNOWN = "Op", "unknown "
-"""DMS's name of the operation, in any case; and the role of a column that nothing names, before its name."""
+UNKNOWN = "unknown "
+"""The role of a column that nothing names, before its name."""
 _VALUE = re.compile(r"[+-]?[0-9][0-9.eE+: -]*")
 """A number, a day or a moment."""
 
@@ -27,13 +27,17 @@ class UnclearColumnError(FrazilError, code="column-unclear"):
     """A file has a column twice, or one that may be the source's or DMS's. Give one of them another name, and have DMS write the file again."""
 
 
-def roles_by_name(names: Sequence[str], table: SourceTable, has_op: bool, where: str) -> list[str]:
+def roles_by_name(
+    names: Sequence[str], table: SourceTable, has_op: bool, where: str, carried: Collection[str] = ()
+) -> list[str]:
     """Return the role of each column of a file; `has_op` says whether the settings state an operation.
+
+    `carried` are the columns that the newest applied file has.
 
     A role is as in `core.changes.Reading`, of any column of the spec, or `unknown <name>`. Raises UnclearColumnError.
     """
     written = table.written
-    source = written.columns_in(names)
+    source = written.columns_in(names, carried)
     rules = _roles_of_rules(written, source)
     roles = _own_columns(names, source, table, has_op, where)
     behind = _places_of_rules(names, roles, rules, source)
@@ -117,11 +121,12 @@ def has_header(row: Sequence[str], table: SourceTable, has_op: bool) -> bool:
         return True
     if not has_values and all(row) and _has_no_value(named, table):
         return True
-    return table.target.add_column_name and bool(named or not has_values)
+    return table.target.add_column_name and bool(named)
 
 
 def _has_no_value(names: set[str], table: SourceTable) -> bool:
-    """Return whether one of some names cannot be a value of its column."""
+    """Return whether some names have all columns of the key, and one of them cannot be a value of its column."""
     types = {column.name: arrow_type(column.value_type) for column in table.spec.columns}
     kinds = [(name, types[column]) for column, own in table.written.names.items() for name in names.intersection(own)]
-    return any(typed(pa.array([name]), kind)[1] is not None for name, kind in kinds)
+    has_key = all(names.intersection(table.written.names.get(column, ())) for column in table.spec.key)
+    return has_key and any(typed(pa.array([name]), kind)[1] is not None for name, kind in kinds)

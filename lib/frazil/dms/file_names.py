@@ -8,9 +8,9 @@ from datetime import datetime
 from frazil.errors import FrazilError
 
 LOAD = re.compile(r"(?:SEGMENT\d+_)?LOAD([0-9A-Fa-f]+)\.(?:csv|csv\.gz|parquet)")
-CHANGES = re.compile(r"(\d{8})-(\d{9,10})\.(?:csv|csv\.gz|parquet)")
-SHARED = re.compile(r"CDC_TXN-(\d{8})(\d{9})\.csv(?:\.gz)?")
-"""A change file of one table, and one of all tables (PreserveTransactions). Their order is that of their names."""
+CHANGES = re.compile(r"[12]\d{7}-\d{9,10}\.(?:csv|csv\.gz|parquet)")
+SHARED = re.compile(r"CDC_TXN-[12]\d{16}\.csv(?:\.gz)?")
+"""A change file of one table, and one of all tables (PreserveTransactions)."""
 OWN_RECORDS = re.compile(r"awsdms_.*|s3_validation_failures", re.IGNORECASE)
 """Folders in which DMS keeps its own records."""
 
@@ -35,20 +35,23 @@ def is_change_file(name: str) -> bool:
     return bool(CHANGES.fullmatch(name) or SHARED.fullmatch(name))
 
 
+def order_of(path: str) -> str:
+    """Return what orders change files of both kinds: the digits of their names, which are times."""
+    return re.sub(r"\D", "", base_name(path))
+
+
 def time_of_name(name: str) -> datetime:
     """Return the time in a change file's name, to the millisecond, in the zone of the file names.
 
     Raises FileNameError for digits that are no time.
     """
-    digits = re.sub(r"\D", "", name)
     try:
-        return datetime.strptime(f"{digits[:17]}000", "%Y%m%d%H%M%S%f")
+        return datetime.strptime(f"{order_of(name)[:17]}000", "%Y%m%d%H%M%S%f")
     except ValueError:
         cure = "give it the name that DMS wrote, which decides when its changes are applied; or move it away"
         raise FileNameError(f"{name} is named like a change file, but its digits are no time", cure) from None
 
 
-def name_at(time: datetime, like: str = "") -> str:
-    """Return how the names begin of change files that are written at a time; `like` is a name of the same kind."""
-    kind = "CDC_TXN-%Y%m%d%H%M%S" if SHARED.fullmatch(like) else "%Y%m%d-%H%M%S"
-    return f"{time:{kind}}"
+def name_at(time: datetime, shared: bool = False) -> str:
+    """Return how the names begin of change files, `shared` by all tables or not, that are written at a time."""
+    return f"CDC_TXN-{time:%Y%m%d%H%M%S}" if shared else f"{time:%Y%m%d-%H%M%S}"

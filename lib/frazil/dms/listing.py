@@ -11,7 +11,16 @@ from datetime import timedelta
 
 from frazil.dms.date_partition import DatePartition
 from frazil.dms.file_marks import are_same, are_unchanged
-from frazil.dms.file_names import CHANGES, OWN_RECORDS, SHARED, is_change_file, load_number, name_at, time_of_name
+from frazil.dms.file_names import (
+    CHANGES,
+    OWN_RECORDS,
+    SHARED,
+    base_name,
+    is_change_file,
+    load_number,
+    name_at,
+    time_of_name,
+)
 from frazil.dms.position import Position
 from frazil.dms.storage import DmsFile, Storage
 from frazil.errors import FrazilError
@@ -26,17 +35,13 @@ class SameNameError(FrazilError, code="same-name", decision=True):
 
 @dataclass(frozen=True)
 class TableFiles:
-    """The files of a table's folder: load files by folder and number, change files by name, and the paths of what is neither.
-
-    `loads` has them by their paths below the folder.
-    """
+    """The files of a table's folder: load files by folder and number, as paths below the folder; change files by name."""
 
     storage: Storage
     folder: str
     partition: DatePartition
     loads: dict[str, DmsFile]
     changes: tuple[DmsFile, ...]
-    foreign: tuple[str, ...]
 
     def below(self, file: DmsFile) -> str:
         """Return a file's path below the table's folder; of files of all tables the name."""
@@ -49,7 +54,7 @@ def start_after(folder: str, last: str, partition: DatePartition) -> str:
     if partition.enabled:
         return f"{folder}/{before}/" if (before := partition.before(above)) else ""
     is_behind = is_change_file(name) and not above
-    return f"{folder}/{name_at(time_of_name(name) - LOOK_BACK, name)}" if is_behind else ""
+    return f"{folder}/{name_at(time_of_name(name) - LOOK_BACK)}" if is_behind else ""
 
 
 def list_table(storage: Storage, folder: str, partition: DatePartition, position: Position | None = None) -> TableFiles:
@@ -65,49 +70,45 @@ def list_table(storage: Storage, folder: str, partition: DatePartition, position
 
 
 def list_shared(storage: Storage, folder: str, last: str = "") -> tuple[DmsFile, ...]:
-    """Return the files of all tables in the folder `CdcPath` by name; with `last`, those that may be new."""
-    after = f"{folder}/{name_at(time_of_name(last) - LOOK_BACK, last)}" if SHARED.fullmatch(last) else ""
-    return tuple(
-        sorted((f for f in storage.files(folder, after) if f.size and SHARED.fullmatch(f.name)), key=lambda f: f.name)
-    )
+    """Return the files of all tables in the folder `CdcPath` in order; with `last`, those that may be new."""
+    name = base_name(last)
+    after = f"{folder}/{name_at(time_of_name(name) - LOOK_BACK, shared=True)}" if is_change_file(name) else ""
+    found = (f for f in storage.files(folder, after) if f.size and SHARED.fullmatch(f.name))
+    return tuple(sorted(found, key=lambda f: f.order))
 
 
 def one_of_copies(storage: Storage, files: Sequence[DmsFile], parallel: bool = False) -> list[DmsFile]:
     """Return files without copies: the same bytes in two places are one file.
 
-    Raises SameNameError for other bytes under one name. Folders of a `parallel` load may have them, beside one another.
+    Raises SameNameError for other bytes under one name, whatever its ending. Folders of a `parallel` load may have them, beside one another.
     """
     found: dict[str, list[DmsFile]] = {}
-    for file in sorted(files, key=_depth):
-        named = found.setdefault(file.name, [])
+    for file in sorted(files, key=lambda f: f.path.count("/")):
+        named = found.setdefault(file.name.partition(".")[0], [])
         if any(are_same(storage, other, file) for other in named):
             continue
-        if named and not (parallel and _depth(named[0]) == _depth(file)):
+        folder, depth = file.path.rpartition("/")[0], file.path.count("/")
+        beside = [n for n in named if n.path.count("/") == depth and n.path.rpartition("/")[0] != folder]
+        if named and not (parallel and beside == named):
             both = " and ".join(storage.shown(f.path) for f in (named[0], file))
             cure = "move the one out of the table's folder that DMS did not write there; let one task write a table to a folder"
             raise SameNameError(f"{both} have the same name and other bytes", cure)
         named.append(file)
-    return [file for file in files if file in found[file.name]]
+    return [file for file in files if file in found[file.name.partition(".")[0]]]
 
 
 def _sorted(storage: Storage, folder: str, partition: DatePartition, files: Sequence[DmsFile]) -> TableFiles:
     """Sort files by their names. An empty file of CSV has no rows; another empty one is no file of DMS."""
-    loads, changes, foreign = [], [], []
+    loads, changes = [], []
     for file in files:
         *above, name = file.path[len(folder) + 1 :].split("/")
         if any(map(OWN_RECORDS.fullmatch, above)) or not (file.size or name.endswith(".csv")):
-            foreign.append(file.path)
-        elif CHANGES.fullmatch(name):
+            continue
+        if CHANGES.fullmatch(name):
             changes.append(file)
         elif load_number(name) is not None:
             loads.append(file)
-        else:
-            foreign.append(file.path)
     loads.sort(key=lambda f: (f.path.rpartition("/")[0], load_number(f.name) or 0, f.name))
-    changes.sort(key=lambda f: f.name)
+    changes.sort(key=lambda f: (f.order, f.name))
     own = {f.path[len(folder) + 1 :]: f for f in one_of_copies(storage, loads, parallel=True)}
-    return TableFiles(storage, folder, partition, own, tuple(changes), tuple(foreign))
-
-
-def _depth(file: DmsFile) -> int:
-    return file.path.count("/")
+    return TableFiles(storage, folder, partition, own, tuple(changes))

@@ -38,17 +38,13 @@ class LoadGate:
 
     def waits(self, table: str) -> str:
         """Return why the load of a source table is not complete, and what to do; empty if it is complete."""
-        state = self.tables.get(table, {}).get("TableState", "")
+        state = self.tables.get(table, {}).get("TableState") or ""
         if state.lower() == "table completed":
             return ""
         cure = "mend the task and resume it" if FAILED.search(self.task) else "run again when its load is completed"
         cure = "reload the table in DMS" if FAILED.search(state) else cure
         reported = f"reports '{state}'" if state else "does not know the table"
         return f"DMS {reported}{f'; the task is {self.task}' if self.task else ''}: {cure}"
-
-    def rows(self, table: str) -> int | None:
-        """Return how many rows DMS has loaded into a source table; None if it does not say."""
-        return self.tables.get(table, {}).get("FullLoadRows")
 
 
 def load_gate(settings: Settings) -> LoadGate | None:

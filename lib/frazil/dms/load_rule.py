@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from frazil.dms.applied import Applied
 from frazil.dms.file_marks import are_unchanged
-from frazil.dms.file_names import is_change_file
+from frazil.dms.file_names import is_change_file, order_of
 from frazil.dms.listing import TableFiles
 from frazil.dms.pending import FileVanishedError
 from frazil.dms.position import Position
@@ -29,14 +29,18 @@ class MixedLoadError(FrazilError, code="load-mixed", decision=True):
 
 
 def require_same_load(there: TableFiles, position: Position, applied: Applied, table: str) -> None:
-    """Raise LoadChangedError if a table's load files are not those that were applied. That all of them are gone is normal."""
+    """Raise LoadChangedError if a table's load files are not those that were applied. That all of them are gone is normal.
+
+    Maintenance asks it of all files: a run lists no folders whose names come before those of new files.
+    """
     loads, storage = there.loads, there.storage
     if not loads or not position.load or are_unchanged(storage, loads, position.load):
         return
     marks = {path: mark for path, mark in applied.marks.items() if not is_change_file(path)}
+    same = _as_marked(there, marks)
     kinds = {
         "new": [path for path in loads if marks and path not in marks],
-        "written again": [path for path in loads if path in marks and path not in _as_marked(there, marks)],
+        "written again": [path for path in loads if path in marks and path not in same],
         "gone": [path for path in marks if path not in loads],
     }
     shown = "".join(f"; {what}: {', '.join(paths[:5])}" for what, paths in kinds.items() if paths)
@@ -48,9 +52,8 @@ def require_same_load(there: TableFiles, position: Position, applied: Applied, t
 def require_one_load(there: TableFiles, applied: Applied, table: str) -> None:
     """Raise MixedLoadError for load files that an earlier load applied, or that are older than a change before the others."""
     marks, loads = applied.marks, there.loads
-    before = _as_marked(there, marks)
-    old = before if len(before) < len(loads) else []
-    if old := old or _before_a_change(there):
+    before = [path for path in _as_marked(there, marks) if loads[path].landed < applied.known_s]
+    if old := before if 0 < len(before) < len(loads) else _before_a_change(there):
         problem = f"{table}: some of {many(len(loads), 'load file')} are older than the others: {', '.join(old[:5])}"
         cure = "move files of an older load away, as the new load has their rows; or have DMS load into an empty folder"
         raise MixedLoadError(problem, cure)
@@ -67,28 +70,27 @@ def _before_a_change(there: TableFiles) -> list[str]:
 
     The times of a change file that landed much later than its name says prove nothing: it was copied.
     """
-    newest = max((f.landed for f in there.loads.values()), default=0.0)
-    for change in there.changes:
-        old = [path for path, f in there.loads.items() if f.landed < change.landed - APART_S]
-        is_copied = abs(change.landed - there.partition.written_s(change.name)) > COPIED_S
-        if old and newest > change.landed + APART_S and not is_copied:
-            return old
-    return []
+    landed = [f.landed for f in there.loads.values()] or [0.0]
+    first, last, written_s = min(landed) + APART_S, max(landed) - APART_S, there.partition.written_s
+    between = (f for f in there.changes if first < f.landed < last)
+    change = next((f.landed for f in between if abs(f.landed - written_s(f.name)) <= COPIED_S), 0.0)
+    return [path for path, f in there.loads.items() if f.landed < change - APART_S]
 
 
 def last_before(there: TableFiles, began: float | None) -> str:
-    """Return the newest change file that is certainly from before a load; empty: none is.
+    """Return the path, below the table's folder, of the newest change file from certainly before a load; empty: none is.
 
     `began` is the earliest time in the load's rows, in epoch seconds (None: its rows have no times).
     """
-    written_s = there.partition.written_s
-    return max((f.name for f in there.changes if began is not None and written_s(f.name) < began), default="")
+    written_s = there.partition.written_s  # in an hour that autumn repeats, it may be the later time
+    older = [f for f in there.changes if began is not None and written_s(f.name, fold=1) < began]
+    return there.below(max(older, key=lambda f: f.order)) if older else ""
 
 
 def require_all_there(there: TableFiles, applied: Applied, last: str, table: str) -> None:
     """Raise FileVanishedError if files are gone that a load again would apply again: those after `last`, and the load's."""
-    names = {f.name for f in there.changes}
-    changes = [name for name in applied.marks if is_change_file(name) and name > last and name not in names]
+    names, last = {f.name for f in there.changes}, order_of(last)
+    changes = [name for name in applied.marks if is_change_file(name) and order_of(name) > last and name not in names]
     loads = [path for path in applied.marks if not is_change_file(path) and there.loads and path not in there.loads]
     if gone := sorted(changes) + loads:
         raise Finding(FileVanishedError, tuple(gone)).raised(table)

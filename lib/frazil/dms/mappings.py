@@ -69,15 +69,16 @@ class Written:
         """The column of the spec by each present name in files."""
         return {names[0]: column for column, names in self.names.items()}
 
-    def columns_in(self, names: Collection[str]) -> dict[str, str]:
+    def columns_in(self, names: Collection[str], carried: Collection[str] = ()) -> dict[str, str]:
         """Return the column of the spec by those names in a file that are one; of a column's names the newest counts.
 
-        So a file that has an earlier name alone does not have the column that took that name since.
+        So a file that has an earlier name alone does not have the column that took that name since, unless that column is
+        among those that the newest applied file `carried`.
         """
         found = {name: column for name, column in self.columns.items() if name in names}
         for column, known in self.names.items():
             newest = next((name for name in known if name in names), known[0])
-            found |= {newest: column} if newest != known[0] else {}
+            found |= {newest: column} if newest != known[0] and found.get(newest) not in carried else {}
         return found
 
 

@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from frazil.dms.applied import Applied
 from frazil.dms.file_marks import are_unchanged
-from frazil.dms.file_names import base_name
+from frazil.dms.file_names import base_name, order_of
 from frazil.dms.listing import TableFiles, one_of_copies
 from frazil.dms.position import Position
 from frazil.dms.storage import DmsFile
@@ -44,22 +44,37 @@ class SourceChangedError(FrazilError, code="source-changed", decision=True):
 
 def findings(there: TableFiles, position: Position, applied: Applied) -> list[Finding]:
     """Return what stops a table, by its listed files: what is worst comes first."""
-    last, partition = base_name(position.last), there.partition
-    old = [f for f in there.changes if f.name <= last]
+    last, partition = order_of(position.last), there.partition
+    old = [f for f in there.changes if f.order <= last]
     known = [f for f in old if f.name in applied.marks]
     changed = (f.name for f in known if not are_unchanged(there.storage, {f.name: f}, applied.marks[f.name]))
-    late = (f.name for f in old if f.name > applied.since and f.name not in applied.marks)
+    late = (f.name for f in old if f.order > order_of(applied.since) and f.name not in applied.marks)
     future = (f.name for f in there.changes if partition.written_s(f.name) > time.time() + CLOCKS_S)
-    new, names = [f for f in there.changes if f.name > last], {f.name for f in there.changes}
+    new, names = [f for f in there.changes if f.order > last], {f.name for f in there.changes}
     repeated = [f for f in new if partition.repeats(new[0].name) and partition.repeats(f.name)]
     return [
         *source_changed(position, landing=""),
         *_found(FileChangedError, changed),
-        *_found(LateFileError, late, f"; changes up to {last} are applied"),
+        *_found(LateFileError, late, f"; changes up to {base_name(position.last)} are applied"),
         *_found(FutureFileError, future),
         *_found(RepeatedHourError, (f.name for f in sorted(repeated, key=lambda f: f.landed))),
         *_found(FileVanishedError, (name for name in applied.waiting if name not in names)),
     ]
+
+
+def audit(there: TableFiles, position: Position, applied: Applied) -> list[Finding]:
+    """Return what stops a table, by all of its files, which a run cannot afford to list; maintenance can.
+
+    `applied` is what kept snapshots and `ops.commits` say. A name older than the record counts as late only if the file
+    landed after the oldest known batch, as nothing else says that it was not applied.
+    """
+    found = findings(there, position, applied)
+    oldest = min(order_of(position.last), order_of(applied.since))
+    older = [f for f in there.changes if f.order <= oldest and f.name not in applied.marks]
+    if since := [f.name for f in older if f.landed > applied.known_s > 0]:
+        detail = f"; the record of applied files begins with {applied.since}, and they landed later"
+        found.append(Finding(LateFileError, tuple(since), detail))
+    return found
 
 
 def source_changed(position: Position, landing: str) -> Iterable[Finding]:
@@ -71,14 +86,14 @@ def source_changed(position: Position, landing: str) -> Iterable[Finding]:
 def pending_files(there: TableFiles, position: Position, applied: Applied, accepted: str = "") -> list[DmsFile]:
     """Return the change files to apply next, in order, up to an hour that autumn repeats.
 
-    A file that is `accepted` by name comes alone, though it is late or of such an hour. Of a file that is applied in part,
-    the position says how many rows. Raises SameNameError for one name with other bytes.
+    A file that is applied in part comes first: the position says how many of its rows are. One that is `accepted` by name
+    comes alone then, though it is late or of such an hour. Raises SameNameError for one name with other bytes.
     """
-    last = base_name(position.last)
-    if alone := [f for f in there.changes if f.name == accepted and f.name not in applied.marks]:
+    begun = [f for f in there.changes if position.rows is not None and f.name == base_name(position.last)]
+    if alone := [f for f in there.changes if f.name == accepted and f.name not in applied.marks and not begun]:
         return one_of_copies(there.storage, alone)
-    new = (f for f in there.changes if f.name > last or (f.name == last and position.rows is not None))
-    return one_of_copies(there.storage, [*takewhile(lambda f: not there.partition.repeats(f.name), new)])
+    new = (f for f in there.changes if f.order > order_of(position.last))
+    return one_of_copies(there.storage, [*begun, *takewhile(lambda f: not there.partition.repeats(f.name), new)])
 
 
 def _found(error: type[FrazilError], names: Iterable[str], detail: str = "") -> Iterator[Finding]:

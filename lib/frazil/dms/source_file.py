@@ -10,6 +10,9 @@ from frazil.dms.file_names import load_number
 from frazil.dms.mappings import Written
 from frazil.settings.spec import TableSpec
 
+OP_NAME = "Op"
+"""DMS's name of the operation, in any case."""
+
 
 @dataclass(frozen=True)
 class SourceFile:
@@ -42,3 +45,12 @@ class SourceTable:
     def has_op(self, file: SourceFile) -> bool:
         """Return whether a file has the operation by the settings. Files of all tables always have it."""
         return file.of_all_tables or (self.target.op_in_load if file.of_load else self.target.op_in_changes)
+
+    def stated(self, file: SourceFile) -> tuple[str, ...]:
+        """Return the names of operation and time that a file has by the settings."""
+        time = self.target.timestamp_column_name
+        return (OP_NAME,) * self.has_op(file) + (time,) * bool(time)
+
+    def now(self, file: SourceFile) -> tuple[str, ...]:
+        """Return the columns of a file as DMS writes it now, by the settings and rules."""
+        return (*self.stated(file), *self.written.of_source, *self.written.added, *self.written.images)

@@ -16,7 +16,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import LocalStore, ObjectStore, S3Store
 
-from frazil.dms.file_names import base_name
+from frazil.dms.file_names import base_name, order_of
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:
@@ -53,6 +53,11 @@ class DmsFile(msgspec.Struct, frozen=True, gc=False):
         """The name without folders."""
         return base_name(self.path)
 
+    @property
+    def order(self) -> str:
+        """What orders change files."""
+        return order_of(self.path)
+
 
 def store_at(address: str) -> ObjectStore:
     """Return the store of a folder: a path, or `s3://bucket/folder` with the process's own credentials and region."""
@@ -82,7 +87,7 @@ class Storage:
         self.is_local = "://" not in address
         self.store = store_at(self.address)
         self._kept: dict[DmsFile, bytes] = {}
-        self._checksums: dict[DmsFile, int] = {}
+        self._free = KEPT
 
     def __reduce__(self) -> tuple[type, tuple[str]]:
         return Storage, (self.address,)
@@ -129,9 +134,7 @@ class Storage:
 
     def checksum(self, file: DmsFile) -> int:
         """Return the CRC-32 of a file's bytes."""
-        if file not in self._checksums:
-            self._checksums[file] = reduce(lambda found, piece: zlib.crc32(piece, found), self.pieces(file), 0)
-        return self._checksums[file]
+        return reduce(lambda found, piece: zlib.crc32(piece, found), self.pieces(file), 0)
 
     def create(self, path: str, data: bytes) -> bool:
         """Write a new file; return whether it is new, as a file that is there is never written over."""
@@ -145,9 +148,10 @@ class Storage:
     def _whole(self, file: DmsFile) -> bytes:
         data = self._kept.get(file)
         if data is None:
-            while self._kept and sum(map(len, [*self._kept.values()])) + file.size > KEPT:
-                self._kept.pop(next(iter([*self._kept])), None)
+            if file.size > self._free:
+                self._kept, self._free = {}, KEPT
             data = self._kept[file] = self.read(file, 0, file.size)
+            self._free -= file.size
         return data
 
     @contextmanager

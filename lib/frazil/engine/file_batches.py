@@ -7,8 +7,12 @@ from dataclasses import dataclass
 
 import msgspec
 
+from frazil.dms.file_names import order_of
 from frazil.dms.position import Position
 from frazil.dms.storage import DmsFile
+
+MOST_FILES = 1000
+"""The most files of a batch, as its snapshot's summary names them."""
 
 
 @dataclass(frozen=True)
@@ -41,33 +45,36 @@ class FileBatch:
         A late file, which a person accepted, is one more batch, and leaves the place as it is.
         """
         counted = msgspec.structs.replace(position, batch=position.batch + 1)
-        if self.files[-1].name < position.last.rpartition("/")[2]:
+        if self.files[-1].order < order_of(position.last):
             return counted
         return msgspec.structs.replace(counted, last=last, rows=self.end)
 
 
 def next_batch(
     files: Sequence[DmsFile],
-    begin: int,
+    position: Position,
     columns: Callable[[DmsFile], Hashable],
     measure: Callable[[DmsFile], Measure],
     most: tuple[int, int],
 ) -> FileBatch:
-    """Return the first files that are one batch; `begin` is how many rows of the first are applied.
+    """Return the first files that are one batch after a position.
 
-    A batch ends where the columns change, or at the most bytes: `most` says how many of files, and how many in memory.
+    A batch ends where the columns change, or at the most bytes: `most` says how many of files, and how many in memory. A
+    late file is never cut, as the position is behind it.
     """
+    begin = position.rows or 0
     taken, size, memory = 0, 0, 0.0
     most_size, most_memory = most
     for number, file in enumerate(files):
         size += file.size
-        if number and (size > most_size or columns(file) != columns(files[0])):
+        if number and (number == MOST_FILES or size > most_size or columns(file) != columns(files[0])):
             break
         memory += measure(file).memory(0 if number else begin)
         if number and memory > most_memory:
             break
         taken = number + 1
     end = None
-    if taken == 1 and (large := measure(files[0])).memory(begin) > most_memory:
+    is_late = bool(files) and files[0].order < order_of(position.last)
+    if taken == 1 and not is_late and (large := measure(files[0])).memory(begin) > most_memory:
         end = begin + max(1, int(most_memory // large.width))
     return FileBatch(tuple(files[:taken]), tuple(files[taken:]), begin, end)

@@ -11,12 +11,12 @@ FIRST_BLOCK, MOST_ROWS = 1 << 16, 100
 """The bytes and rows of the beginning of a file that are looked at; a longer row is found too."""
 
 
-def first_rows(pieces: Iterable[bytes], dialect: Dialect, where: str) -> list[list[str]]:
-    """Return the texts of the first rows of a CSV file, the first of which may be names.
+def first_rows(pieces: Iterable[bytes], dialect: Dialect, where: str, width: int) -> list[list[str]]:
+    """Return the texts of the first rows of a CSV file, the first of which may be names; `width`: how many fields they have.
 
     Raises RowBordersError if the end of the first one is hidden.
     """
-    block = next(blocks(pieces, dialect, where, size=FIRST_BLOCK), None)
+    block = next(blocks(pieces, dialect, where, width, FIRST_BLOCK), None)
     lines = [block.line(number) for number in block.numbers[:MOST_ROWS]] if block else []
     return [_fields(line.decode("utf-8", "replace"), dialect) for line in lines]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from frazil.core import csv
@@ -12,7 +12,7 @@ from frazil.core.rows import Rows
 from frazil.dms.file_columns import FileColumns, file_columns
 from frazil.dms.file_names import SHARED
 from frazil.dms.source_file import SourceFile, SourceTable
-from frazil.dms.storage import DmsFile, Storage
+from frazil.dms.storage import PIECE, DmsFile, Storage
 from frazil.engine import parquet
 from frazil.engine.file_ranges import open_file
 from frazil.engine.first_rows import first_rows
@@ -22,7 +22,7 @@ from frazil.engine.transactions import SHARED_BLOCK, split_by_table
 from frazil.errors import FrazilError
 
 PARQUET = b"PAR1"
-"""How a Parquet file begins, whatever its name."""
+"""How a Parquet file begins and ends."""
 
 
 class BadRowError(FrazilError, code="bad-row"):
@@ -36,9 +36,11 @@ class TableReader:
     storage: Storage
     table: SourceTable
 
-    def columns(self, file: DmsFile, lacked: int = 0, others: Sequence[DmsFile] = ()) -> FileColumns | None:
+    def columns(
+        self, file: DmsFile, carried: Collection[str] = (), others: Sequence[DmsFile] = ()
+    ) -> FileColumns | None:
         """Return the columns of a file; None if it has nothing. The arguments and errors are those of `file_columns`."""
-        found = file_columns(self.table, self._described(file), lacked, [*map(self._described, others)])
+        found = file_columns(self.table, self._described(file), carried, map(self._described, others))
         if found and found.dialect is None:
             require_readable(found, schema_of(open_file(self.storage, file), found.where))
         return found
@@ -70,15 +72,23 @@ class TableReader:
     def _described(self, file: DmsFile) -> SourceFile:
         where, of_all_tables = self.storage.shown(file.path), bool(SHARED.fullmatch(file.name))
         columns = None
-        if next(self.storage.pieces(file), b"").startswith(PARQUET):
+        if self._is_parquet(file):
             schema = schema_of(open_file(self.storage, file), where)
             columns = [(field.name, dms_type(field.type)) for field in schema]
 
         def rows() -> list[list[str]]:
             pieces = (own.text for own in self._own_rows(file)) if of_all_tables else self._bytes(file)
-            return first_rows(pieces, self.table.target.dialect(header=False), where)
+            return first_rows(pieces, self.table.target.dialect(header=False), where, len(self.table.now(found)))
 
-        return SourceFile(file.name, where, rows, columns, of_all_tables)
+        found = SourceFile(file.name, where, rows, columns, of_all_tables)
+        return found
+
+    def _is_parquet(self, file: DmsFile) -> bool:
+        """Return whether a file begins as Parquet does, and ends so, or has its name; a row of CSV may begin so, too."""
+        head = self.storage.read(file, 0, 4) if file.size > PIECE else b"".join(self.storage.pieces(file))[:4]
+        if head != PARQUET or file.name.endswith(".parquet"):
+            return head == PARQUET
+        return self.storage.read(file, file.size - 4, file.size) == PARQUET
 
     def _own_rows(self, file: DmsFile) -> Iterator[Block]:
         """Yield the table's rows of a file of all tables."""
