@@ -14,6 +14,8 @@ from frazil.dms.storage import DmsFile, Storage
 
 FILES, WAITING = "frazil.files", "frazil.waiting"
 """Entries of a snapshot's summary: the files that its batch applied, each with its mark; and names that were listed and left."""
+MOST_FILES = 1000
+"""The most files that a summary names. A load of more is known by its mark in the position alone."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Applied:
 
 def summary_of(storage: Storage, files: Mapping[str, DmsFile], waiting: Sequence[DmsFile] = ()) -> dict[str, str]:
     """Return what a batch's summary says: its files, each by its name or a load's by its path, and the files that it left."""
-    marks = {name: mark_of(storage, {name: file}) for name, file in files.items()}
+    marks = {name: mark_of(storage, {name: file}) for name, file in files.items() if len(files) <= MOST_FILES}
     names = [file.name for file in waiting[:50]]  # the next ones
     return {FILES: msgspec.json.encode(marks).decode(), WAITING: " ".join(names)}
 

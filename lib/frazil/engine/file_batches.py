@@ -7,12 +7,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from frazil.dms.applied import MOST_FILES
 from frazil.dms.file_names import order_of
 from frazil.dms.position import Position
 from frazil.dms.storage import DmsFile
-
-MOST_FILES = 1000
-"""The most files of a batch, as its snapshot's summary names them."""
 
 
 @dataclass(frozen=True)
