@@ -24,11 +24,16 @@ class LayoutError(FrazilError, code="no-layout", decision=True):
 
 @dataclass(frozen=True)
 class Headerless:
-    """A file without a header, and its first row; of a file of all tables without the fields of table and schema."""
+    """A file without a header, and one of its first rows; of a file of all tables without the fields of table and schema."""
 
     row: Sequence[str]
     table: SourceTable
     file: SourceFile
+
+    @property
+    def stated(self) -> Names:
+        """The names of operation and time, if the settings state them."""
+        return self.table.stated(self.file)
 
     def names(self, carried: Collection[str]) -> tuple[Names, bool] | None:
         """Return the names of the row's fields, as a header would have them, and whether these are earlier columns.
@@ -68,17 +73,13 @@ class Headerless:
         """Yield what an entry may mean: if it does not name the operation, the stated ones come first, or there are none."""
         has_op = entry[0].lower() == OP_NAME.lower() and entry[0] not in self.table.written.columns
         if not has_op:
-            yield (*self.table.stated(self.file), *entry)
-        if has_op or OP_NAME not in self.table.stated(self.file) or self.file.of_load or self.row[0] not in OPERATIONS:
+            yield (*self.stated, *entry)
+        if has_op or OP_NAME not in self.stated or self.file.of_load or self.row[0] not in OPERATIONS:
             yield entry
 
     def _behind(self, names: Names) -> Names:
         """Return names without those of operation and time in front, if these are as stated."""
-        return (
-            names[len(self.table.stated(self.file)) :]
-            if names[: len(self.table.stated(self.file))] == self.table.stated(self.file)
-            else names
-        )
+        return names[len(self.stated) :] if names[: len(self.stated)] == self.stated else names
 
     def _problem(self, near: Sequence[Names]) -> str:
         spec, beside = self.table.spec, " beside table and schema" if self.file.of_all_tables else ""
@@ -89,10 +90,7 @@ class Headerless:
 
     def _cure(self, near: Sequence[Names], others: Iterable[SourceFile]) -> str:
         names, missing, file = self._behind(near[0]), len(near[0]) - len(self.row), self.table.spec.file
-        shown, stated = (
-            _shown(self.row),
-            (OP_NAME in self.table.stated(self.file), bool(self.table.target.timestamp_column_name)),
-        )
+        shown, stated = _shown(self.row), (OP_NAME in self.stated, bool(self.table.target.timestamp_column_name))
         if shown != stated and sum(shown) + len(names) == len(self.row):
             return self._cure_of_setting(names, shown[0] != stated[0], others)
         if missing < 0:

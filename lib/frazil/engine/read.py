@@ -52,19 +52,17 @@ class TableReader:
 
         Raises BadRowError for a row of a file of all tables that names none, and errors of the file's form.
         """
-        reading = columns.reading
+        for rows in self._rows(file, columns, begin, end):
+            yield changes(rows, columns.reading, number)
+
+    def _rows(self, file: DmsFile, columns: FileColumns, begin: int, end: int | None) -> Iterator[Rows]:
         if columns.dialect is None:
-            reader = parquet.Reader(columns.names, columns.where)
-            found: Iterator[Rows] = reader.read(open_file(self.storage, file), begin, end)
-        else:
-            of_csv = csv.Reader(reading.types, columns.dialect, columns.where, reading.tells_empty)
-            if SHARED.fullmatch(file.name):
-                found = (
-                    of_csv.parse(b) for part in self._own_rows(file) if len((b := part.between(begin, end)).numbers)
-                )
-            else:
-                found = of_csv.read(self._bytes(file), begin, end)
-        yield from (changes(rows, reading, number) for rows in found)
+            return parquet.Reader(columns.names, columns.where).read(open_file(self.storage, file), begin, end)
+        reader = csv.Reader(columns.reading.types, columns.dialect, columns.where, columns.reading.tells_empty)
+        if not SHARED.fullmatch(file.name):
+            return reader.read(self._bytes(file), begin, end)
+        parts = (part.between(begin, end) for part in self._own_rows(file))
+        return (reader.parse(part) for part in parts if len(part.numbers))
 
     def _bytes(self, file: DmsFile) -> Iterator[bytes]:
         return unpacked(self.storage.pieces(file), self.storage.shown(file.path))
