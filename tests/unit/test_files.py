@@ -13,6 +13,7 @@ from pathlib import Path
 
 import boto3
 import msgspec
+import numpy as np
 import obstore
 import pyarrow as pa
 import pytest
@@ -32,7 +33,7 @@ from frazil.dms.listing import SameNameError, list_table
 from frazil.dms.load_rule import LoadChangedError, MixedLoadError
 from frazil.dms.pending import FileVanishedError, audit, findings, pending_files
 from frazil.dms.position import Position
-from frazil.dms.storage import ChangedWhileReadError, FileGoneError, Storage, StorageError
+from frazil.dms.storage import ChangedWhileReadError, DmsFile, FileGoneError, Storage, StorageError
 from frazil.engine.empty_load import LoadMissingError, require_load
 from frazil.engine.file_batches import FileBatch, Measure, next_batch
 from frazil.engine.file_ranges import open_file
@@ -123,7 +124,7 @@ class Table:
         """Apply pending files as one batch; return their names."""
         there = self.listed()
         files = pending_files(there, self.position, self.applied, accepted)
-        batch = FileBatch(tuple(files[:most]), tuple(files[most:]))
+        batch = FileBatch(tuple(files[: 1 if accepted else most]), tuple(files[1 if accepted else most :]))
         if batch.files:
             self.position = batch.position_after(self.position, there.below(batch.files[-1]))
             self.commit({f.name: f for f in batch.files}, batch.left)
@@ -248,7 +249,9 @@ def test_new_files_cost_one_request_and_reading_a_small_one_another(bucket):
     requests.clear()
     new = [f for f in table.listed().changes if f.name > at(599, 1)]
     assert (len(new), len(requests)) == (10, 1)
-    assert [*table.storage.pieces(new[0])] == [*table.storage.pieces(new[0])] and len(requests) == 2
+    for_each(range(30), lambda n: list_table(table.storage, f"public/t{n}", FLAT, Position(last=at(1))))
+    assert len(requests) == 31
+    assert [*table.storage.pieces(new[0])] == [*table.storage.pieces(new[0])] and len(requests) == 32
 
 
 HOURS, MONTHS = {"sequence": "YYYYMMDDHH", "delimiter": "DASH"}, {"sequence": "YYYYMM", "delimiter": "NONE"}
@@ -340,6 +343,8 @@ def test_files_of_all_tables_and_of_one_count_by_their_times(folder):
     table = Table(folder)
     table.position = Position(load="none", last="CDC_TXN-20240101100400000.csv")
     assert table.apply() == [at(5)] and table.position.last == at(5)
+    both = list_table(table.storage, FOLDER, FLAT, None, listing.list_shared(table.storage, "all"))
+    assert [f.name for f in both.changes] == ["CDC_TXN-20240101083000000.csv", at(5), "CDC_TXN-20240101100600000.csv"]
     assert [f.name for f in listing.list_shared(table.storage, "all", at(5))] == ["CDC_TXN-20240101100600000.csv"]
 
 
@@ -368,6 +373,8 @@ def test_a_late_file_that_is_accepted_comes_next_and_alone(folder):
     assert table.look() == {"late-file": (at(6),)}
     assert table.apply(accepted=at(6)) == [at(6)] and not table.look() and table.apply() == [at(10)]
     assert table.position.batch == 5
+    folder.put(f"{FOLDER}/2024/01/02/20240102-000000000.csv")
+    assert not table.look() and table.look(hot=False) == {"file-hidden": ("20240102-000000000.csv",)}
 
 
 def test_files_of_the_hour_that_autumn_repeats_are_accepted_one_by_one(folder):
@@ -472,6 +479,8 @@ def test_a_load_again_needs_all_files_since_the_load(folder):
     load_rule.require_all_there(table.listed(hot=False), table.applied, "", "t")
     folder.delete(f"{FOLDER}/{at(1)}")
     load_rule.require_all_there(table.listed(hot=False), table.applied, at(1), "t")
+    with pytest.raises(load_rule.RecordGapError):
+        load_rule.require_all_there(table.listed(hot=False), replace(table.applied, since=at(1)), "", "t")
     folder.delete(f"{FOLDER}/LOAD00000002.csv")
     with pytest.raises(FileVanishedError, match=f"{at(1)}, LOAD00000002.csv"):
         load_rule.require_all_there(table.listed(hot=False), table.applied, "", "t")
@@ -484,10 +493,10 @@ def test_a_change_of_a_row_that_nobody_inserted_shows_that_a_load_is_missing(cha
     facts = {"file": [0] * len(words), "number": [*range(1, len(words) + 1)], "op": [w[0] for w in words]}
     old = pa.array([int(was) if was else None for was, _ in keys], pa.int64())
     of = Changes(pa.table({"id": [int(now) for _, now in keys]}), pa.table({**facts, "before id": old}), pa.table({}))
-    for position in (Position(load="x"), Position(load="none", last=at(0))):
-        require_load(of, position, ["id"], [at(1)], "t")
-    with pytest.raises(LoadMissingError, match=f"t: .* {at(1)} row {wrong} ") if wrong else nullcontext():
-        require_load(of, Position(load="none"), ["id"], [at(1)], "t")
+    require_load(of, Position(load="x"), ["id"], [at(1)], "t", lambda keys: 1 / 0)
+    for position, there in ((Position(load="none"), False), (Position(load="none", last=at(0)), True)):
+        with pytest.raises(LoadMissingError, match=f"{at(1)} row {wrong} ") if wrong and not there else nullcontext():
+            require_load(of, position, ["id"], [at(1)], "t", lambda keys, there=there: np.full(len(keys), there))
 
 
 def test_a_batch_ends_at_its_bytes_where_columns_change_or_inside_of_a_file(tmp_path):
@@ -499,7 +508,8 @@ def test_a_batch_ends_at_its_bytes_where_columns_change_or_inside_of_a_file(tmp_
     rows = {f: Measure(f.size, 2.0) for f in files}
 
     def cut(begin: int = 0, first: int = 0, size: int = 10**6, memory: int = 10**6) -> tuple:
-        batch = next_batch(files[first:], Position(rows=begin or None), names.get, rows.get, (size, memory))
+        at_row = Position(last=at(first) if begin else "", rows=begin or None)
+        batch = next_batch(files[first:], at_row, names.get, rows.get, (size, memory))
         assert [*batch.files, *batch.left] == [*files[first:]]
         return [f.size for f in batch.files], batch.end
 
@@ -508,10 +518,15 @@ def test_a_batch_ends_at_its_bytes_where_columns_change_or_inside_of_a_file(tmp_
     assert cut(first=4, size=1) == ([500], None)
     assert cut(first=4, memory=300) == ([500], 150) and cut(400, 4, memory=300) == ([500], None)
     position = Position(load="x", last=at(3), batch=7)
-    batch = replace(next_batch(files[4:], Position(rows=150), names.get, rows.get, (1, 300)), begin=150)
+    batch = replace(next_batch(files[4:], Position(last=at(4), rows=150), names.get, rows.get, (1, 300)), begin=150)
     assert batch.position_after(position, at(4)) == Position(load="x", last=at(4), rows=300, batch=8)
     assert next_batch(files[4:], Position(last=at(9)), names.get, rows.get, (1, 300)).end is None  # a late file
-    begun = pending_files(Table(folder).listed(), batch.position_after(position, at(4)), applied_files([]), at(5))
-    assert [f.size for f in begun] == [500, 60]
+    there, cut = Table(folder).listed(), batch.position_after(position, at(4))
+    assert [f.size for f in pending_files(there, cut, applied_files([]), at(5))] == [500, 60]
+    gone = replace(there, changes=there.changes[5:])
+    assert [f.names for f in findings(gone, cut, applied_files([]))] == [(at(4),)]
+    assert next_batch(files[5:], cut, names.get, rows.get, (1, 300)).begin == 0
+    many = [DmsFile(f"f/{n}", 1, "", 0.0) for n in range(1001)]
+    assert len(next_batch(many, Position(), lambda f: "", lambda f: Measure(1, 1), (10**6, 10**6)).left) == 1
     ended = FileBatch(files[4:5], (), 300)
     assert ended.position_after(batch.position_after(position, at(4)), at(4)) == Position(load="x", last=at(4), batch=9)

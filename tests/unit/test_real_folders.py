@@ -1,7 +1,6 @@
 """Every folder of DMS output is listed, ordered and read as the model has it: real files, those of public reports, and of their kinds."""
 
-# ruff: noqa: F811
-
+# ruff: noqa: F401, F811, I001
 from __future__ import annotations
 
 import json
@@ -13,34 +12,22 @@ import pytest
 from frazil.discover.source_folders import SourceFolderError, require_schema_folder
 from frazil.dms.storage import Storage
 from model import Model
-from test_known_kinds import (  # noqa: F401
-    csv,
-    of_kind,
-    test_a_bad_row_is_kept_by_its_bytes,
-    test_a_copy_that_appears_later_is_not_another_file,
+from test_known_kinds import (
+    csv, of_kind, test_a_bad_row_is_kept_by_its_bytes, test_a_copy_that_appears_later_is_not_another_file,
     test_a_form_that_changes_in_mid_life_is_seen_from_the_files_or_named_as_that,
-    test_changes_without_a_load_are_the_whole_table_only_if_each_row_was_inserted,
-    test_files_of_one_name_and_other_bytes_stop_their_table,
+    test_changes_without_a_load_are_the_whole_table_only_if_each_row_was_inserted, test_files_of_one_name_and_other_bytes_stop_their_table,
     test_no_cure_leads_to_the_opposite_of_itself,
-)
-from test_reported_cases import (  # noqa: F401
-    CASES,
-    TASKS,
-    copies,
-    of_case,
-    test_a_file_and_its_copy_are_one_file_or_stop_their_table_alone,
-    test_every_row_of_real_files_is_as_the_model_has_it,
-    test_gzip_is_read_whole_or_stops_its_table_alone_by_name,
-    test_load_files_may_lack_the_column_of_times_that_change_files_have,
-    test_midnight_at_the_end_of_a_day_is_kept,
-    test_times_outside_of_a_day_are_bad_rows,
-)
+)  # fmt: skip
+from test_reported_cases import (
+    CASES, TASKS, copies, of_case, test_a_file_and_its_copy_are_one_file_or_stop_their_table_alone, test_every_row_of_real_files_is_as_the_model_has_it,
+    test_gzip_is_read_whole_or_stops_its_table_alone_by_name, test_load_files_may_lack_the_column_of_times_that_change_files_have,
+    test_midnight_at_the_end_of_a_day_is_kept, test_times_outside_of_a_day_are_bad_rows,
+)  # fmt: skip
 from unit.value_door import Door
 
 
 @pytest.fixture(scope="module")
 def shared_world(tmp_path_factory):
-    """Make a world of the rooms of files and values, where the reported cases make one with a lake."""
     return lambda space, **settings: Door(tmp_path_factory.mktemp(space) / "w", settings.pop("target", {}), **settings)
 
 

@@ -230,6 +230,7 @@ def test_a_spec_has_names_types_and_a_policy(tmp_path):
         ("key: id", "key: id\nexclude: id", ["exclude"]),
         ("key: id", "key: id\nexclude: [id]", ["'id' is in the key and excluded"]),
         ("key: id", "key: at", None),
+        ("key: id", "key: id\ncolumns_until: {orders: [id]}", ["columns_until", "'orders' is no file with columns"]),
         ("key: id", "key: id\npartition: [week(at)]", ["partition", "'week(at)' is no transform"]),
         ("key: id", "key: id\npartition: [day(when)]", ["partition", "no column 'when'"]),
         ("key: id", "key: id\nsort: [n down]", ["sort", "no column 'n down'"]),

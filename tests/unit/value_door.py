@@ -148,9 +148,9 @@ class Door(World):
         reader, position = self._reader(table), self.positions.get(table, Position())
         written, storage = reader.table.written, reader.storage
         partition = reader.table.target.date_partition
-        there = list_table(storage, f"{written.schema}/{written.table}", partition, position if position.last else None)
-        if folder := reader.table.target.cdc_path:
-            there = replace(there, changes=(*there.changes, *list_shared(storage, folder, position.last)))
+        folder, known = reader.table.target.cdc_path, position if position.last else None
+        shared = list_shared(storage, folder, position.last) if folder else ()
+        there = list_table(storage, f"{written.schema}/{written.table}", partition, known, shared)
         others = [*[*there.loads.values()][:1], *there.changes[:1]]
         if not position.load:
             require_one_load(there, self._known(table), table)
@@ -171,7 +171,8 @@ class Door(World):
         numbered = ((n, file, its) for n, (file, its) in enumerate(columns.items()) if its)
         parts = [(part, file) for n, file, its in numbered for part in reader.read(file, its, number=n)]
         if parts and position.load:
-            require_load(concat([part for part, _ in parts]), position, reader.table.spec.key, [*files], table)
+            stored = lambda keys: np.array([tuple(k.values()) in self.tables[table] for k in keys.to_pylist()], bool)  # noqa: E731
+            require_load(concat([part for part, _ in parts]), position, reader.table.spec.key, [*files], table, stored)
         self._applied(table, parts)
         times = [t for part, _ in parts for t in part.fact(COMMITTED) or [] if t.is_valid]
         return min(t.as_py() for t in times).replace(tzinfo=UTC).timestamp() if times else None

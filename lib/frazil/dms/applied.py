@@ -45,7 +45,7 @@ class Applied:
 def summary_of(storage: Storage, files: Mapping[str, DmsFile], waiting: Sequence[DmsFile] = ()) -> dict[str, str]:
     """Return what a batch's summary says: its files, each by its name or a load's by its path, and the files that it left."""
     marks = {name: mark_of(storage, {name: file}) for name, file in files.items() if len(files) <= MOST_FILES}
-    names = [file.name for file in waiting[:50]]  # the next ones
+    names = [file.name for file in waiting[:200]]  # the next ones
     return {FILES: msgspec.json.encode(marks).decode(), WAITING: " ".join(names)}
 
 
@@ -67,8 +67,9 @@ def applied_files(batches: Iterable[Batch]) -> Applied:
         known.append(batch)
     if not known:
         return Applied({}, "", 0.0)
+    waiting = next((batch.waiting for batch in known if batch.files), ())
     marks = {name: mark for batch in reversed(known) for name, mark in batch.files.items()}
-    return Applied(marks, base_name(known[-1].position.last), known[-1].committed, known[0].waiting)
+    return Applied(marks, base_name(known[-1].position.last), known[-1].committed, waiting)
 
 
 def _follows(later: Position, position: Position) -> bool:

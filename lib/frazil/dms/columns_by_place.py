@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 from frazil.core.changes import OPERATIONS
 from frazil.dms.file_header import has_header
@@ -38,15 +37,16 @@ class Headerless:
     def names(self, carried: Collection[str]) -> tuple[Names, bool] | None:
         """Return the names of the row's fields, as a header would have them, and whether these are earlier columns.
 
-        `carried` are the columns that the newest applied file has. None: the row fits no layout, or several.
+        `carried` are names that the file before has: what it lacks came later, the source's columns one after the other.
+        None: the row fits no layout, or several.
         """
-        fitting, now, written = self._fitting, self.table.now(self.file), self.table.written
+        fitting, now = self._fitting, self.table.now(self.file)
         if len(fitting) == 1:
             return fitting[0], fitting[0] != now
-        missing = len(now) - len(self.row)
-        lacked = [*takewhile(lambda name: carried and written.columns[name] not in carried, written.of_source[::-1])]
-        if self._layouts[0] == now and 0 < missing <= len(lacked):
-            return tuple(name for name in now if name not in lacked[:missing]), True
+        missing, lacked = len(now) - len(self.row), [n for n in now[len(self.stated) :] if carried and n not in carried]
+        is_clear = missing == len(lacked) or {*lacked} <= {*self.table.written.of_source}
+        if self._layouts[0] == now and 0 < missing <= len(lacked) and is_clear:
+            return tuple(name for name in now if name not in lacked[-missing:]), True
         return None
 
     def error(self, others: Iterable[SourceFile]) -> LayoutError:
@@ -95,15 +95,16 @@ class Headerless:
             return self._cure_of_setting(names, shown[0] != stated[0], others)
         if missing < 0:
             return f"list the source's new columns in {file}, with {_entry('<the last file without them>', names)}"
-        options = [self._behind(layout) for layout in near] if not missing else self._without(names, missing)
-        return f"write {' or '.join(_entry(self.file.name, option) for option in options)} into {file}, with the columns that it has"
+        options = [self._behind(layout) for layout in near] if not missing else [*self._without(names, missing)]
+        written = " or ".join(_entry(self.file.name, option) for option in options or [("its columns",)])
+        return f"write {written} into {file}, with the columns that it has"
 
     def _without(self, names: Names, missing: int) -> Iterator[Names]:
         """Yield names without those of rules that may have begun later, and without the source's last ones."""
         added, images = (*self.table.written.added,), (*self.table.written.images,)
         last = [name for name in names if name not in (*added, *images)][-missing:]
         for later in (images, added, added + images, last):
-            if len(later) == missing:
+            if len(later) == missing and {*later} <= {*names}:
                 yield tuple(name for name in names if name not in later)
 
     def _cure_of_setting(self, names: Names, of_op: bool, others: Iterable[SourceFile]) -> str:

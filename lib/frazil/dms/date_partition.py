@@ -31,23 +31,19 @@ class DatePartition(Entries):
     timezone: str = ""
     """IANA name of the zone in which DMS names these folders and their files; empty: UTC."""
 
-    @property
-    def form(self) -> str:
-        """The form of a folder's name, as `strftime` takes it."""
-        return FORMS[self.sequence].replace("/", DELIMITERS[self.delimiter])
-
     def before(self, folder: str) -> str:
         """Return the partition one step earlier: an hour, a day or a month.
 
         Empty if the folder is no partition, or if partitions do not sort by time.
         """
+        form = FORMS[self.sequence].replace("/", DELIMITERS[self.delimiter])
         try:
-            time = datetime.strptime(folder, self.form)
+            time = datetime.strptime(folder, form)
         except ValueError:
             return ""
-        step = timedelta(hours=1) if "%H" in self.form else timedelta(days=1)  # a month begins at its first day
-        is_own = self.enabled and self.form.startswith("%Y") and f"{time:{self.form}}" == folder
-        return f"{time - step:{self.form}}" if is_own else ""
+        step = timedelta(hours=1) if "%H" in form else timedelta(days=1)  # a month begins at its first day
+        is_own = self.enabled and form.startswith("%Y") and f"{time:{form}}" == folder
+        return f"{time - step:{form}}" if is_own else ""
 
     def written_s(self, name: str, fold: int = 0) -> float:
         """Return when DMS wrote a change file, in epoch seconds, by its name; `fold` 1: the second time of a repeated hour."""

@@ -121,10 +121,6 @@ class S3Target(Target):
     def _agrees(self) -> Self:
         if self.preserve_transactions and not self.cdc_path:
             raise Fault("PreserveTransactions is on and CdcPath is not set", "set CdcPath to the folder")
-        if self.cdc_inserts_and_updates and not self.op_in_load and self.cdc_has_op is None:
-            problem = "CdcInsertsAndUpdates is on without IncludeOpForFullLoad: DMS's documentation contradicts itself on an Op column then"
-            cure = 'check a change file, and add next to S3Settings "FrazilSettings": {"CdcHasOp": true} or false'
-            raise Fault(problem, cure)
         if "null" not in self.model_fields_set and (self.data_format == "csv" or self.preserve_transactions):
             cure = 'add "CsvNullValue": "NULL" (the documented default) or "" (what some tasks write): check how your files write a null'
             raise Fault("CsvNullValue is not set", cure)

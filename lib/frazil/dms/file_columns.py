@@ -34,7 +34,7 @@ class FileColumns:
     types: dict[str, str]
     lacks: tuple[str, ...]
     carried: tuple[str, ...]
-    """The spec's columns that the file has, which `file_columns` asks of the newest applied file."""
+    """The names of columns that DMS writes now and the file has, which `file_columns` asks of the file before."""
     earlier: bool
     further_keys: tuple[str, ...]
     """Columns that the source's key has, as their before-images show, and the spec's has not."""
@@ -45,8 +45,8 @@ def file_columns(
 ) -> FileColumns | None:
     """Return the columns of a file; None if it has nothing.
 
-    `carried` are the columns that the newest applied file has. `others` are files of the table that are looked at for the
-    cure of a LayoutError. Raises the errors of columns that make a file unreadable.
+    `carried` are the names that the file before it has. `others` are files of the table that are looked at for the cure of
+    a LayoutError. Raises the errors of columns that make a file unreadable.
     """
     target, has_op = table.target, table.has_op(file)
     if file.columns is not None:
@@ -60,10 +60,10 @@ def file_columns(
         roles = roles_by_name(rows[0], table, has_op, f"{file.where} line 1", carried)
         return _found(table, file, [(name, "WSTRING") for name in rows[0]], roles, target.dialect(True))
     bare = [Headerless([*row[:1], *row[3:]] if file.of_all_tables else row, table, file) for row in rows]
-    fitting = next(filter(None, (one.names(carried) for one in bare)), None)
+    fitting = [*filter(None, (one.names(carried) for one in bare))]
     if not fitting:
         raise bare[0].error(others)
-    named, earlier = fitting
+    named, earlier = max(fitting, key=fitting.count)
     roles = roles_by_name(named, table, has_op, file.where, carried)
     if file.of_all_tables:
         named, roles = (named[0], "table", "schema", *named[1:]), [roles[0], "", "", *roles[1:]]
@@ -80,13 +80,14 @@ def _found(
 ) -> FileColumns:
     """Return the columns of a file by their roles. Raises MissingColumnError."""
     spec, written, target = table.spec, table.written, table.target
+    names = tuple(name for name, _ in columns)
     types = {role: kind for role, (_, kind) in zip(roles, columns, strict=True)}
     before = [role.removeprefix(BEFORE) for role in types if role.startswith(BEFORE)]
     kept = {OP, COMMITTED, SEQUENCE, *(AFTER + name for name in spec.lake_names), *(BEFORE + name for name in spec.key)}
     _require_key_and_op(table, file, types, dialect, earlier)
     return FileColumns(
         file.where,
-        tuple(name for name, _ in columns),
+        names,
         Reading(
             spec,
             tuple(role if role in kept else "" for role in roles),
@@ -98,7 +99,7 @@ def _found(
         unknown={role.removeprefix(UNKNOWN): kind for role, kind in types.items() if role.startswith(UNKNOWN)},
         types={} if dialect else {r.removeprefix(AFTER): kind for r, kind in types.items() if r.startswith(AFTER)},
         lacks=tuple(name for name in written.names if name in spec.lake_names and AFTER + name not in types),
-        carried=tuple(name for name in written.names if AFTER + name in types),
+        carried=tuple(n for n in table.now(file) if n in names or AFTER + written.columns.get(n, "") in types),
         earlier=earlier,
         further_keys=tuple(column for column in before if column not in {*spec.key, *written.images.values()}),
     )

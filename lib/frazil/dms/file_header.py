@@ -32,7 +32,7 @@ def roles_by_name(
 ) -> list[str]:
     """Return the role of each column of a file; `has_op` says whether the settings state an operation.
 
-    `carried` are the columns that the newest applied file has.
+    `carried` are names that the file before has.
 
     A role is as in `core.changes.Reading`, of any column of the spec, or `unknown <name>`. Raises UnclearColumnError.
     """

@@ -1,4 +1,4 @@
-"""Marks: whether files still have the bytes that were applied, though a copy has another time, and perhaps another ETag."""
+"""Marks: whether files still have the bytes that were applied: on S3 by ETag; on this machine, where that is a time, by bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def mark_of(storage: Storage, files: Mapping[str, DmsFile]) -> str:
 
 
 def are_unchanged(storage: Storage, files: Mapping[str, DmsFile], mark: str) -> bool:
-    """Return whether files have the bytes that they had when they were marked. They are read only if an ETag is another one."""
+    """Return whether files have the bytes that they had when they were marked. Here they are read only if a time is another one."""
     by_etag, is_local, by_bytes = mark.partition(":")
     found = _digest(f"{path}:{f.size}:{f.etag}" for path, f in files.items())
     return found == by_etag or bool(is_local) and _bytes(storage, files) == by_bytes

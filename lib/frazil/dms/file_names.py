@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from frazil.errors import FrazilError
 
@@ -13,6 +13,8 @@ SHARED = re.compile(r"CDC_TXN-[12]\d{16}\.csv(?:\.gz)?")
 """A change file of one table, and one of all tables (PreserveTransactions)."""
 OWN_RECORDS = re.compile(r"awsdms_.*|s3_validation_failures", re.IGNORECASE)
 """Folders in which DMS keeps its own records."""
+LOOK_BACK = timedelta(hours=1)
+"""How much earlier than the newest applied file a listing begins."""
 
 
 class FileNameError(FrazilError, code="file-name"):
@@ -30,9 +32,9 @@ def load_number(name: str) -> int | None:
     return int(found[1], 16) if found else None
 
 
-def is_change_file(name: str) -> bool:
+def is_change_file(path: str) -> bool:
     """Return whether a name is one of a change file, of one table or of all."""
-    return bool(CHANGES.fullmatch(name) or SHARED.fullmatch(name))
+    return bool(CHANGES.fullmatch(base_name(path)) or SHARED.fullmatch(base_name(path)))
 
 
 def order_of(path: str) -> str:
@@ -52,6 +54,7 @@ def time_of_name(name: str) -> datetime:
         raise FileNameError(f"{name} is named like a change file, but its digits are no time", cure) from None
 
 
-def name_at(time: datetime, shared: bool = False) -> str:
-    """Return how the names begin of change files, `shared` by all tables or not, that are written at a time."""
+def begin_before(path: str, shared: bool = False) -> str:
+    """Return how the names begin of change files, `shared` by all tables or not, an hour before one."""
+    time = time_of_name(path) - LOOK_BACK
     return f"CDC_TXN-{time:%Y%m%d%H%M%S}" if shared else f"{time:%Y%m%d-%H%M%S}"

@@ -7,26 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 from frazil.dms.date_partition import DatePartition
 from frazil.dms.file_marks import are_same, are_unchanged
-from frazil.dms.file_names import (
-    CHANGES,
-    OWN_RECORDS,
-    SHARED,
-    base_name,
-    is_change_file,
-    load_number,
-    name_at,
-    time_of_name,
-)
+from frazil.dms.file_names import CHANGES, OWN_RECORDS, SHARED, begin_before, is_change_file, load_number, order_of
 from frazil.dms.position import Position
 from frazil.dms.storage import DmsFile, Storage
 from frazil.errors import FrazilError
-
-LOOK_BACK = timedelta(hours=1)
-"""How much earlier than the newest applied file a listing begins."""
 
 
 class SameNameError(FrazilError, code="same-name", decision=True):
@@ -53,28 +40,33 @@ def start_after(folder: str, last: str, partition: DatePartition) -> str:
     above, _, name = last.rpartition("/")
     if partition.enabled:
         return f"{folder}/{before}/" if (before := partition.before(above)) else ""
-    is_behind = is_change_file(name) and not above
-    return f"{folder}/{name_at(time_of_name(name) - LOOK_BACK)}" if is_behind else ""
+    return f"{folder}/{begin_before(name)}" if is_change_file(name) and not above else ""
 
 
-def list_table(storage: Storage, folder: str, partition: DatePartition, position: Position | None = None) -> TableFiles:
-    """Return a table's files; with a position those that may be new. A folder that is not there has none.
+def list_table(
+    storage: Storage,
+    folder: str,
+    partition: DatePartition,
+    position: Position | None = None,
+    shared: Sequence[DmsFile] = (),
+) -> TableFiles:
+    """Return a table's files, with those `shared` by all tables; with a position those that may be new.
 
-    If the load seems to be another one than the position's, all are listed. Raises SameNameError for load files.
+    A folder that is not there has none. If the load seems to be another one than the position's, all are listed. Raises
+    SameNameError for load files.
     """
     after = start_after(folder, position.last, partition) if position else ""
-    found = _sorted(storage, folder, partition, storage.files(folder, after))
+    found = _sorted(storage, folder, partition, [*storage.files(folder, after), *shared])
     if after and position and found.loads and not are_unchanged(storage, found.loads, position.load):
-        return list_table(storage, folder, partition)
+        return list_table(storage, folder, partition, None, shared)
     return found
 
 
 def list_shared(storage: Storage, folder: str, last: str = "") -> tuple[DmsFile, ...]:
     """Return the files of all tables in the folder `CdcPath` in order; with `last`, those that may be new."""
-    name = base_name(last)
-    after = f"{folder}/{name_at(time_of_name(name) - LOOK_BACK, shared=True)}" if is_change_file(name) else ""
+    after = f"{folder}/{begin_before(last, shared=True)}" if is_change_file(last) else ""
     found = (f for f in storage.files(folder, after) if f.size and SHARED.fullmatch(f.name))
-    return tuple(sorted(found, key=lambda f: f.order))
+    return tuple(sorted(found, key=lambda f: order_of(f.path)))
 
 
 def one_of_copies(storage: Storage, files: Sequence[DmsFile], parallel: bool = False) -> list[DmsFile]:
@@ -104,11 +96,11 @@ def _sorted(storage: Storage, folder: str, partition: DatePartition, files: Sequ
         *above, name = file.path[len(folder) + 1 :].split("/")
         if any(map(OWN_RECORDS.fullmatch, above)) or not (file.size or name.endswith(".csv")):
             continue
-        if CHANGES.fullmatch(name):
+        if CHANGES.fullmatch(name) or SHARED.fullmatch(file.name):
             changes.append(file)
         elif load_number(name) is not None:
             loads.append(file)
     loads.sort(key=lambda f: (f.path.rpartition("/")[0], load_number(f.name) or 0, f.name))
-    changes.sort(key=lambda f: (f.order, f.name))
+    changes.sort(key=lambda f: (order_of(f.path), f.name))
     own = {f.path[len(folder) + 1 :]: f for f in one_of_copies(storage, loads, parallel=True)}
     return TableFiles(storage, folder, partition, own, tuple(changes))

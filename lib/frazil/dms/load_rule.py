@@ -28,6 +28,10 @@ class MixedLoadError(FrazilError, code="load-mixed", decision=True):
     """Some load files are older than the others. Move those of an older load away, as the new load has their rows."""
 
 
+class RecordGapError(FrazilError, code="record-gap", decision=True):
+    """It is not known whether a load again would apply all change files. Have DMS load the table again, or say where to begin."""
+
+
 def require_same_load(there: TableFiles, position: Position, applied: Applied, table: str) -> None:
     """Raise LoadChangedError if a table's load files are not those that were applied. That all of them are gone is normal.
 
@@ -84,11 +88,17 @@ def last_before(there: TableFiles, began: float | None) -> str:
     """
     written_s = there.partition.written_s  # in an hour that autumn repeats, it may be the later time
     older = [f for f in there.changes if began is not None and written_s(f.name, fold=1) < began]
-    return there.below(max(older, key=lambda f: f.order)) if older else ""
+    return there.below(max(older, key=lambda f: order_of(f.path))) if older else ""
 
 
 def require_all_there(there: TableFiles, applied: Applied, last: str, table: str) -> None:
-    """Raise FileVanishedError if files are gone that a load again would apply again: those after `last`, and the load's."""
+    """Raise FileVanishedError if files are gone that a load again would apply again: those after `last`, and the load's.
+
+    Raises RecordGapError if it is not known which these are.
+    """
+    if order_of(applied.since) > order_of(last):
+        problem = f"{table}: which files were applied is known from {applied.since} on, and not from the load"
+        raise RecordGapError(problem, "have DMS load it again; or say from which file on all change files are there")
     names, last = {f.name for f in there.changes}, order_of(last)
     changes = [name for name in applied.marks if is_change_file(name) and order_of(name) > last and name not in names]
     loads = [path for path in applied.marks if not is_change_file(path) and there.loads and path not in there.loads]

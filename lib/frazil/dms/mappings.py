@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from frazil.errors import FrazilError, nearest
 from frazil.settings.column import Column
 from frazil.settings.spec import TableSpec
 
@@ -31,10 +30,6 @@ _RENAMES: dict[str, Callable[[str, str, str], str]] = {
     "replace-suffix": lambda name, value, old: name[: len(name) - len(old)] + value if name.endswith(old) else name,
 }
 """What actions make of a name, with the rule's `value` and `old-value`."""
-
-
-class MappingsError(FrazilError, code="mappings"):
-    """The table mappings do not say how DMS writes a table. Correct the copy of the mappings, so that it has what the task applies."""
 
 
 @dataclass(frozen=True)
@@ -72,18 +67,19 @@ class Written:
     def columns_in(self, names: Collection[str], carried: Collection[str] = ()) -> dict[str, str]:
         """Return the column of the spec by those names in a file that are one; of a column's names the newest counts.
 
-        So a file that has an earlier name alone does not have the column that took that name since, unless that column is
-        among those that the newest applied file `carried`.
+        So a file that has an earlier name alone does not have the column that took that name since, unless the file before
+        `carried` the later name.
         """
-        found = {name: column for name, column in self.columns.items() if name in names}
-        for column, known in self.names.items():
-            newest = next((name for name in known if name in names), known[0])
-            found |= {newest: column} if newest != known[0] and found.get(newest) not in carried else {}
+        found: dict[str, str] = {}
+        for column, known in sorted(self.names.items(), key=lambda entry: entry[1][0] in names):
+            own = known[:1] if known[0] in carried else known
+            if newest := next((name for name in own if name in names and name not in found), ""):
+                found[newest] = column
         return found
 
 
 def resolve(rules: Sequence[dict], spec: TableSpec) -> Written:
-    """Return how DMS writes a table by the rules of the task's mappings. Raises MappingsError."""
+    """Return how DMS writes a table by the rules of the task's mappings."""
     schema, table = spec.source.split(".")
     own = _Rules([r for r in rules if _is_about(r, {"schema-name": schema, "table-name": table})])
     added = {rule["value"]: rule.get("expression", "") for rule in own.acting("add-column")}
@@ -132,11 +128,10 @@ class _Rules:
         if not rules:
             return {}, {}
         stated = rules[0].get("before-image-def", {})
-        if (wanted := stated.get("column-filter", "pk-only")) not in _IMAGES:
-            raise MappingsError(f"{spec.source}: '{wanted}' is no column-filter", nearest(str(wanted), _IMAGES))
+        has_image = _IMAGES.get(stated.get("column-filter", "pk-only"), _IMAGES["all"])
         prefix, suffix = stated.get("column-prefix", ""), stated.get("column-suffix", "")
         prefix = prefix if prefix or suffix else "BI_"
-        own = {f"{prefix}{c.name}{suffix}": c.name for c in columns if _IMAGES[wanted](c, spec)}
+        own = {f"{prefix}{c.name}{suffix}": c.name for c in columns if has_image(c, spec)}
         known = [(name, c.name) for c in columns for name in (*c.renamed_from, *names[c.name][::-1], c.name)]
         return own, {f"{prefix}{name}{suffix}": c for name, c in known if f"{prefix}{name}{suffix}" not in own}
 

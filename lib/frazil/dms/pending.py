@@ -9,7 +9,7 @@ from itertools import takewhile
 from frazil.dms.applied import Applied
 from frazil.dms.file_marks import are_unchanged
 from frazil.dms.file_names import base_name, order_of
-from frazil.dms.listing import TableFiles, one_of_copies
+from frazil.dms.listing import TableFiles, one_of_copies, start_after
 from frazil.dms.position import Position
 from frazil.dms.storage import DmsFile
 from frazil.errors import Finding, FrazilError
@@ -30,6 +30,10 @@ class FileVanishedError(FrazilError, code="file-vanished", decision=True):
     """A file that was listed is gone before it was applied. Bring it back; or accept it, which gives up its changes."""
 
 
+class HiddenFileError(FrazilError, code="file-hidden", decision=True):
+    """A new file lies in a folder in which runs do not look. Correct DatePartition… in the endpoint's JSON, as the task has it; or move the file to where DMS wrote the others."""
+
+
 class FutureFileError(FrazilError, code="file-in-future", decision=True):
     """A file is named after a time in the future. Give it the name that DMS wrote, or move it away."""
 
@@ -45,12 +49,14 @@ class SourceChangedError(FrazilError, code="source-changed", decision=True):
 def findings(there: TableFiles, position: Position, applied: Applied) -> list[Finding]:
     """Return what stops a table, by its listed files: what is worst comes first."""
     last, partition = order_of(position.last), there.partition
-    old = [f for f in there.changes if f.order <= last]
+    old = [f for f in there.changes if order_of(f.path) <= last]
     known = [f for f in old if f.name in applied.marks]
     changed = (f.name for f in known if not are_unchanged(there.storage, {f.name: f}, applied.marks[f.name]))
-    late = (f.name for f in old if f.order > order_of(applied.since) and f.name not in applied.marks)
+    late = (f.name for f in old if order_of(f.path) > order_of(applied.since) and f.name not in applied.marks)
     future = (f.name for f in there.changes if partition.written_s(f.name) > time.time() + CLOCKS_S)
-    new, names = [f for f in there.changes if f.order > last], {f.name for f in there.changes}
+    new, names = [f for f in there.changes if order_of(f.path) > last], {f.name for f in there.changes}
+    begun = [base_name(position.last)] if position.rows is not None else []
+    awaited = [*begun, *(name for name in applied.waiting if name not in applied.marks)]
     repeated = [f for f in new if partition.repeats(new[0].name) and partition.repeats(f.name)]
     return [
         *source_changed(position, landing=""),
@@ -58,7 +64,7 @@ def findings(there: TableFiles, position: Position, applied: Applied) -> list[Fi
         *_found(LateFileError, late, f"; changes up to {base_name(position.last)} are applied"),
         *_found(FutureFileError, future),
         *_found(RepeatedHourError, (f.name for f in sorted(repeated, key=lambda f: f.landed))),
-        *_found(FileVanishedError, (name for name in applied.waiting if name not in names)),
+        *_found(FileVanishedError, (name for name in awaited if name not in names)),
     ]
 
 
@@ -70,7 +76,10 @@ def audit(there: TableFiles, position: Position, applied: Applied) -> list[Findi
     """
     found = findings(there, position, applied)
     oldest = min(order_of(position.last), order_of(applied.since))
-    older = [f for f in there.changes if f.order <= oldest and f.name not in applied.marks]
+    older = [f for f in there.changes if order_of(f.path) <= oldest and f.name not in applied.marks]
+    after = start_after(there.folder, position.last, there.partition)
+    hidden = (f.name for f in there.changes if f.path < after and order_of(f.path) > order_of(position.last))
+    found += _found(HiddenFileError, hidden)
     if since := [f.name for f in older if f.landed > applied.known_s > 0]:
         detail = f"; the record of applied files begins with {applied.since}, and they landed later"
         found.append(Finding(LateFileError, tuple(since), detail))
@@ -86,14 +95,17 @@ def source_changed(position: Position, landing: str) -> Iterable[Finding]:
 def pending_files(there: TableFiles, position: Position, applied: Applied, accepted: str = "") -> list[DmsFile]:
     """Return the change files to apply next, in order, up to an hour that autumn repeats.
 
-    A file that is applied in part comes first: the position says how many of its rows are. One that is `accepted` by name
-    comes alone then, though it is late or of such an hour. Raises SameNameError for one name with other bytes.
+    A file that is applied in part comes first: the position says how many of its rows are. Then comes a late file that is
+    `accepted` by name, for a batch of its own, and at last one of such an hour. Raises SameNameError for one name with other bytes.
     """
+    last, names = order_of(position.last), {accepted} - {*applied.marks}
     begun = [f for f in there.changes if position.rows is not None and f.name == base_name(position.last)]
-    if alone := [f for f in there.changes if f.name == accepted and f.name not in applied.marks and not begun]:
-        return one_of_copies(there.storage, alone)
-    new = (f for f in there.changes if f.order > order_of(position.last))
-    return one_of_copies(there.storage, [*begun, *takewhile(lambda f: not there.partition.repeats(f.name), new)])
+    late = [f for f in there.changes if f.name in names and order_of(f.path) <= last and not begun]
+    new = takewhile(
+        lambda f: not there.partition.repeats(f.name), (f for f in there.changes if order_of(f.path) > last)
+    )
+    found = [*begun, *late, *new]
+    return one_of_copies(there.storage, found or [f for f in there.changes if f.name in names])
 
 
 def _found(error: type[FrazilError], names: Iterable[str], detail: str = "") -> Iterator[Finding]:

@@ -16,7 +16,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import LocalStore, ObjectStore, S3Store
 
-from frazil.dms.file_names import base_name, order_of
+from frazil.dms.file_names import base_name
 from frazil.errors import FrazilError
 
 if TYPE_CHECKING:
@@ -52,11 +52,6 @@ class DmsFile(msgspec.Struct, frozen=True, gc=False):
     def name(self) -> str:
         """The name without folders."""
         return base_name(self.path)
-
-    @property
-    def order(self) -> str:
-        """What orders change files."""
-        return order_of(self.path)
 
 
 def store_at(address: str) -> ObjectStore:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from frazil.core.changes import OP, Changes
 from frazil.core.key_changes import APPLY, LEAVE, events
@@ -16,17 +17,26 @@ class LoadMissingError(FrazilError, code="load-missing", decision=True):
     """A table without load files has changes of rows that nobody inserted. Bring the load files, or say where the load is."""
 
 
-def require_load(changes: Changes, position: Position, key: Sequence[str], files: Sequence[str], table: str) -> None:
-    """Raise LoadMissingError if the first changes after an empty load are of rows that nobody inserted.
+def require_load(
+    changes: Changes,
+    position: Position,
+    key: Sequence[str],
+    files: Sequence[str],
+    table: str,
+    stored: Callable[[pa.Table], np.ndarray],
+) -> None:
+    """Raise LoadMissingError if changes after an empty load are of rows that nobody inserted; `stored` says which keys are there.
 
-    DMS writes no load file for an empty table. A change of a key that was never inserted shows that this one was not.
+    DMS writes no load file for an empty table. A change of a key that was never inserted shows that this one was not. A
+    delete shows it in the first batch alone: DMS may send it again.
     """
-    if position.load != "none" or position.last or not key:
+    if position.load != "none" or not key:
         return
     of = events(changes, key)
     op = np.asarray(changes.facts[OP])[of.place]
-    was_there = (of.step == LEAVE) | ((of.step == APPLY) & (op != "I"))
-    wrong = of.place[was_there & (of.before < 0)].tolist()
+    was_there = (of.step == LEAVE) | ((of.step == APPLY) & ((op == "U") | ((op == "D") & (not position.last))))
+    suspect = np.flatnonzero(was_there & (of.before < 0))
+    wrong = of.place[suspect[~stored(of.keys.take(suspect))]].tolist()
     if wrong:
         file, row = (changes.facts[fact][wrong[0]].as_py() for fact in ("file", "number"))
         problem = f"{table}: the load is missing: {files[file]} row {row} changes a row that was never inserted"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from frazil.dms.applied import MOST_FILES
-from frazil.dms.file_names import order_of
+from frazil.dms.file_names import base_name, order_of
 from frazil.dms.position import Position
 from frazil.dms.storage import DmsFile
 
@@ -43,7 +43,7 @@ class FileBatch:
         A late file, which a person accepted, is one more batch, and leaves the place as it is.
         """
         counted = msgspec.structs.replace(position, batch=position.batch + 1)
-        if self.files[-1].order < order_of(position.last):
+        if order_of(self.files[-1].path) < order_of(position.last):
             return counted
         return msgspec.structs.replace(counted, last=last, rows=self.end)
 
@@ -58,21 +58,22 @@ def next_batch(
     """Return the first files that are one batch after a position.
 
     A batch ends where the columns change, or at the most bytes: `most` says how many of files, and how many in memory. A
-    late file is never cut, as the position is behind it.
+    late file is a batch of its own, and never cut, as the position is behind it.
     """
-    begin = position.rows or 0
+    is_late = bool(files) and order_of(files[0].path) < order_of(position.last)
+    is_begun = bool(files) and files[0].name == base_name(position.last)
+    begin = position.rows or 0 if is_begun else 0
     taken, size, memory = 0, 0, 0.0
     most_size, most_memory = most
     for number, file in enumerate(files):
         size += file.size
-        if number and (number == MOST_FILES or size > most_size or columns(file) != columns(files[0])):
+        if number and (is_late or number == MOST_FILES or size > most_size or columns(file) != columns(files[0])):
             break
         memory += measure(file).memory(0 if number else begin)
         if number and memory > most_memory:
             break
         taken = number + 1
     end = None
-    is_late = bool(files) and files[0].order < order_of(position.last)
     if taken == 1 and not is_late and (large := measure(files[0])).memory(begin) > most_memory:
         end = begin + max(1, int(most_memory // large.width))
     return FileBatch(tuple(files[:taken]), tuple(files[taken:]), begin, end)

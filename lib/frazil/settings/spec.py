@@ -94,6 +94,8 @@ class TableSpec(Entries):
         _require_known("exclude", self.exclude, listed)
         _require_known("partition", map(_partition_column, self.partition), self.lake_names)
         _require_known("sort", (SORT.sub("", entry.strip()) for entry in self.sort), self.lake_names)
+        if odd := [n for n, has in self.columns_until.items() if not has or not re.search(r"LOAD|\d{8}-?\d{9}", n)]:
+            raise Fault(f"'{odd[0]}' is no file with columns", "write the file's name: [its columns]", "columns_until")
         self._require_identity()
         return self
 
