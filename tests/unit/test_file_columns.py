@@ -179,8 +179,8 @@ def test_the_first_row_shows_whether_it_is_a_header_and_else_the_setting_does(ro
         (f"I,t,public,{TIME[:19]},1,a,5,,", "op . . ts +id +v +w seq -id", False, {"shared": True, "CdcHasOp": False}), (f"I,{TIME},1,a,,", "op ts +id +v seq -id", True, {"carried": ["id", "v", "seq", "BI_id"]}),
         (f"I,{TIME},1,a", "op ts +id +v", True, EARLY), (f"I,{TIME},1,a,5,,", "op ts +id +v +w seq -id", False, EARLY | {"name": LATER}), ("1,a", "+id +v", True, EARLY),
         ("I,1,a", "op +id +v", True, {"columns_until": {LATER: ["id"], f"2023/12/{FILE}.gz": ["Op", "id", "v"]}}), ("1,a", "+id +v", True, {"name": LOAD, "columns_until": {FILE: ["id"], LOAD: ["id", "v"]}}),
-        (f"1,oops\nI,{TIME},1,a\nI,{TIME},2,b", "op ts +id +v", True, EARLY),
-        (f"{TIME},1,a,,", "ts +id +v seq -id", True, {"name": LOAD, "columns_until": {LATER: ["id"], FILE: ["id", "v", "seq", "BI_id"]}}), ("1,a,eu", "+id +v +src", False, {"columns": (ID, "src STRING(2)", V), "rules": (SRC,), "CdcHasOp": False, "TimestampColumnName": ""}),
+        (f"I,{TIME},1,a", "op ts +id +v", True, {"columns": (ID, "x STRING(9)", V), "rules": (), "carried": ["id", "v"]}), (f"I,{TIME},1,a", "op ts +id +v", True, {"rules": (), "columns_until": {"CDC_TXN-20240101100000000.csv": ["id", "v"]}}),
+        (f"1,oops\nI,{TIME},1,a\nI,{TIME},2,b", "op ts +id +v", True, EARLY), (f"{TIME},1,a,,", "ts +id +v seq -id", True, {"name": LOAD, "columns_until": {LATER: ["id"], FILE: ["id", "v", "seq", "BI_id"]}}), ("1,a,eu", "+id +v +src", False, {"columns": (ID, "src STRING(2)", V), "rules": (SRC,), "CdcHasOp": False, "TimestampColumnName": ""}),
         (f"I,{TIME},x,1", "op ts +op +id", True, {"columns": (OP, ID), "columns_until": {FILE: ["op", "id"]}}), (f"I,{TIME},1,7,a", "op ts +id . +v", True, {"columns_until": {FILE: ["id", "gone", "v"]}}),
     ],
 )  # fmt: skip
@@ -194,9 +194,9 @@ def test_fields_without_names_are_told_by_place(row, wanted, earlier, more):
     [
         (f"I,{TIME},1,a,5,,,,", rf"{FILE} row 1: 9 fields, and 7 .*list the source's new columns.*columns_until: {{<the last file.*: \[id, v, w, seq, BI_id\]", {}),
         (f"I,{TIME},1,a,,", rf"6 fields, and 7 .*\['I', .*columns_until: {{{FILE}: \[id, v, w, seq\]}} or .*\[id, v, w, BI_id\]}} or .*\[id, v, seq, BI_id\]}}", {}), (f"I,{TIME},1,secret,,", "6 fields, and 7 .*: a row of a table with masked", {"columns": (ID, {"name": "v", "type": "CLOB", "mask": "sha256"}, "w INT4")}),
-        (f"I,{TIME},1,a,5", r"5 fields, and 6 .*\[id, v, w\]} or .*\[id, v, BI_id\]", {"rules": (IMAGE,), "carried": ["id", "v"]}), ("1", "write columns_until: {.*: ..its columns", {}),
+        (f"I,{TIME},1,a,5", "5 fields, and 5 .*take those that the source dropped", {"rules": (), "columns": (ID, "x STRING(9)", V), "carried": ["id", "v"]}), (f"I,{TIME},1,a,5", r"5 fields, and 6 .*\[id, v, w\]} or .*\[id, v, BI_id\]", {"rules": (IMAGE,), "carried": ["id", "v"]}), ("1", "write columns_until: {.*: ..its columns", {}),
         (f"I,{TIME},1", rf"3 fields, and 4 .*{{{FILE}: \[id\]}}", EARLY), (f"I,{TIME},1,a,,", r"6 fields, and 7 .*\[id, v, seq, BI_id\]", {"carried": ["id", "v", "seq", "BI_id"]} | EARLY),
-        (f"I,{TIME},1,a", "4 fields, and 7 ", EARLY | {"name": LATER}), ("I,1", "2 fields, and 4 ", EARLY), ("I,t,I,1,a", "5 fields, and 3 ", {"columns_until": {FILE: ["Op", "id", "v"]}}),
+        (f"I,{TIME},1,a", "4 fields, and 7 ", EARLY | {"name": LATER}), (f"I,{TIME},1,a", "4 fields, and 5 ", {"rules": (), "name": LATER, "columns_until": {"CDC_TXN-20240101100000000.csv": ["id", "v"]}}), ("I,1", "2 fields, and 4 ", EARLY), ("I,t,I,1,a", "5 fields, and 3 ", {"columns_until": {FILE: ["Op", "id", "v"]}}),
         (f"I,{TIME},1,secret,,", "6 fields, and 7 .*: a row of a table with masked", {"exclude": ["v"]}), (f"I,{TIME},1", r'\["a,b"\]', {"rules": (), "columns": ("a,b INT8", V), "key": "a,b"}),
         ("I,1,a,5,,", "cure: correct TimestampColumnName", {"others": {LATER: "I,1,a,5,,\n"}}), (f"{TIME},1,a,5,,", "cure: correct CdcHasOp", {"others": {LOAD: f"I,{TIME},1,a,5,,\n"}}), (f"I,{TIME},1,a,5,,", "cure: correct Timestamp", {"TimestampColumnName": "", "others": {LATER: "id,v,w\n"}}),
         (f"I,{TIME},1,a,5,,", rf"{LATER} shows .*{{{FILE}: \[Op, commit_time, id, v, .*\]}} into <memory>$", {"TimestampColumnName": "", "others": {LATER: "I,1,a,5,,\n"}}),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from frazil.core.changes import OPERATIONS
 from frazil.dms.file_header import has_header
-from frazil.dms.file_names import base_name, load_number
+from frazil.dms.file_names import base_name, load_number, order_of
 from frazil.dms.source_file import OP_NAME, SourceFile, SourceTable
 from frazil.errors import FrazilError, many
 
@@ -37,15 +37,15 @@ class Headerless:
     def names(self, carried: Collection[str]) -> tuple[Names, bool] | None:
         """Return the names of the row's fields, as a header would have them, and whether these are earlier columns.
 
-        `carried` are names that the file before has: what it lacks came later, the source's columns one after the other.
-        None: the row fits no layout, or several.
+        `carried` are names that the file before has: what it lacks came later, the source's last columns one after the other.
+        None: the row fits no layout, or several, or the source dropped a column that the spec has.
         """
-        fitting, now = self._fitting, self.table.now(self.file)
-        if len(fitting) == 1:
-            return fitting[0], fitting[0] != now
+        fitting, now, of_source = self._fitting, self.table.now(self.file), self.table.written.of_source
         missing, lacked = len(now) - len(self.row), [n for n in now[len(self.stated) :] if carried and n not in carried]
-        is_clear = missing == len(lacked) or {*lacked} <= {*self.table.written.of_source}
-        if self._layouts[0] == now and 0 < missing <= len(lacked) and is_clear:
+        came_last = lacked == [*of_source[len(of_source) - len(lacked) :]]
+        if len(fitting) == 1 and (fitting[0] != now or came_last or not {*lacked} & {*of_source}):
+            return fitting[0], fitting[0] != now
+        if self._layouts[0] == now and 0 < missing <= len(lacked) and (came_last or missing == len(lacked)):
             return tuple(name for name in now if name not in lacked[-missing:]), True
         return None
 
@@ -97,7 +97,7 @@ class Headerless:
             return f"list the source's new columns in {file}, with {_entry('<the last file without them>', names)}"
         options = [self._behind(layout) for layout in near] if not missing else [*self._without(names, missing)]
         written = " or ".join(_entry(self.file.name, option) for option in options or [("its columns",)])
-        return f"write {written} into {file}, with the columns that it has"
+        return f"write {written} into {file}, with the columns that it has; take those that the source dropped out of its list"
 
     def _without(self, names: Names, missing: int) -> Iterator[Names]:
         """Yield names without those of rules that may have begun later, and without the source's last ones."""
@@ -123,8 +123,7 @@ class Headerless:
 
 def _moment(name: str) -> tuple[bool, str]:
     """Return what orders the entries of `columns_until`, and whether one is about load files; folders and endings do not count."""
-    name = base_name(name)
-    return load_number(name) is not None, name.partition(".")[0]
+    return load_number(base_name(name)) is not None, order_of(name)
 
 
 def _shown(row: Sequence[str]) -> tuple[bool, bool]:

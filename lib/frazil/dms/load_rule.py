@@ -25,7 +25,7 @@ class LoadChangedError(FrazilError, code="load-changed", decision=True):
 
 
 class MixedLoadError(FrazilError, code="load-mixed", decision=True):
-    """Some load files are older than the others. Move those of an older load away, as the new load has their rows."""
+    """Some load files are older than the others. Have DMS load into an empty folder; or move those of an older load away."""
 
 
 class RecordGapError(FrazilError, code="record-gap", decision=True):
@@ -49,7 +49,7 @@ def require_same_load(there: TableFiles, position: Position, applied: Applied, t
     }
     shown = "".join(f"; {what}: {', '.join(paths[:5])}" for what, paths in kinds.items() if paths)
     problem = f"{table}: its {many(len(loads), 'load file')} are not those that were applied{shown}"
-    cure = "if a load file is gone or came late, bring back what was applied; if DMS loaded the table again, restart it"
+    cure = "restart the table, which loads what is there; bring back files that are gone"
     raise LoadChangedError(problem, cure)
 
 
@@ -59,7 +59,9 @@ def require_one_load(there: TableFiles, applied: Applied, table: str) -> None:
     before = [path for path in _as_marked(there, marks) if loads[path].landed < applied.known_s]
     if old := before if 0 < len(before) < len(loads) else _before_a_change(there):
         problem = f"{table}: some of {many(len(loads), 'load file')} are older than the others: {', '.join(old[:5])}"
-        cure = "move files of an older load away, as the new load has their rows; or have DMS load into an empty folder"
+        cure = (
+            "have DMS load into an empty folder; or move files of an older load away, if the new one has all their rows"
+        )
         raise MixedLoadError(problem, cure)
 
 
