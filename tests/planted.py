@@ -112,7 +112,7 @@ FAULTS = [
     of_tables("a row that lacks values gets nulls", "stored_values.py", "values = stored[name].take(pa.array(at, mask=at < 0))", "values = pa.nulls(len(at), stored[name].type)"),
     of_tables("rows are sorted after their keys are numbered", "data_files.py", "self._writer.write(pa.concat_tables(self._waiting).cast(self.arrow_schema))", "self._writer.write(pa.concat_tables(self._waiting).cast(self.arrow_schema).sort_by('v'))"),
     of_tables("what others committed since is expired", "upkeep.py", "1 + len(require_sound(table))", "1"),
-    of_files("a late file is not seen", "dms/pending", "if order_of(f.path) > order_of(applied.since) and", "if False and"),
+    of_files("a late file is not seen", "dms/pending", "if order_of(f.path) > since and", "if False and"),
     of_files("a copy is a second file", "dms/listing", "are_same(storage, other, file)", "False"),
     of_files("a rewritten file is taken as known", "dms/file_marks", "return found == by_etag or", "return True or"),
     of_files("a copied file counts as rewritten", "dms/file_marks", "bool(is_local) and", "False and"),

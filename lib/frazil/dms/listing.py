@@ -56,17 +56,16 @@ def list_table(
     SameNameError for load files.
     """
     after = start_after(folder, position.last, partition) if position else ""
-    found = _sorted(storage, folder, partition, [*storage.files(folder, after), *shared])
+    found = _sorted(storage, folder, partition, storage.files(folder, after), shared)
     if after and position and found.loads and not are_unchanged(storage, found.loads, position.load):
         return list_table(storage, folder, partition, None, shared)
     return found
 
 
 def list_shared(storage: Storage, folder: str, last: str = "") -> tuple[DmsFile, ...]:
-    """Return the files of all tables in the folder `CdcPath` in order; with `last`, those that may be new."""
+    """Return the files of all tables in the folder `CdcPath`; with `last`, those that may be new."""
     after = f"{folder}/{begin_before(last, shared=True)}" if is_change_file(last) else ""
-    found = (f for f in storage.files(folder, after) if f.size and SHARED.fullmatch(f.name))
-    return tuple(sorted(found, key=lambda f: order_of(f.path)))
+    return tuple(f for f in storage.files(folder, after) if f.size and SHARED.fullmatch(f.name))
 
 
 def one_of_copies(storage: Storage, files: Sequence[DmsFile], parallel: bool = False) -> list[DmsFile]:
@@ -89,14 +88,16 @@ def one_of_copies(storage: Storage, files: Sequence[DmsFile], parallel: bool = F
     return [file for file in files if file in found[file.name.partition(".")[0]]]
 
 
-def _sorted(storage: Storage, folder: str, partition: DatePartition, files: Sequence[DmsFile]) -> TableFiles:
+def _sorted(
+    storage: Storage, folder: str, partition: DatePartition, files: Sequence[DmsFile], shared: Sequence[DmsFile]
+) -> TableFiles:
     """Sort files by their names. An empty file of CSV has no rows; another empty one is no file of DMS."""
-    loads, changes = [], []
+    loads, changes = [], [*shared]
     for file in files:
         *above, name = file.path[len(folder) + 1 :].split("/")
         if any(map(OWN_RECORDS.fullmatch, above)) or not (file.size or name.endswith(".csv")):
             continue
-        if CHANGES.fullmatch(name) or SHARED.fullmatch(file.name):
+        if CHANGES.fullmatch(name):
             changes.append(file)
         elif load_number(name) is not None:
             loads.append(file)

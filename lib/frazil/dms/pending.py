@@ -48,11 +48,11 @@ class SourceChangedError(FrazilError, code="source-changed", decision=True):
 
 def findings(there: TableFiles, position: Position, applied: Applied) -> list[Finding]:
     """Return what stops a table, by its listed files: what is worst comes first."""
-    last, partition = order_of(position.last), there.partition
+    last, since, partition = order_of(position.last), order_of(applied.since), there.partition
     old = [f for f in there.changes if order_of(f.path) <= last]
     known = [f for f in old if f.name in applied.marks]
     changed = (f.name for f in known if not are_unchanged(there.storage, {f.name: f}, applied.marks[f.name]))
-    late = (f.name for f in old if order_of(f.path) > order_of(applied.since) and f.name not in applied.marks)
+    late = (f.name for f in old if order_of(f.path) > since and f.name not in applied.marks)
     future = (f.name for f in there.changes if partition.written_s(f.name) > time.time() + CLOCKS_S)
     new, names = [f for f in there.changes if order_of(f.path) > last], {f.name for f in there.changes}
     begun = [base_name(position.last)] if position.rows is not None else []

@@ -36,7 +36,7 @@ def require_load(
     op = np.asarray(changes.facts[OP])[of.place]
     was_there = (of.step == LEAVE) | ((of.step == APPLY) & ((op == "U") | ((op == "D") & (not position.last))))
     suspect = np.flatnonzero(was_there & (of.before < 0))
-    wrong = of.place[suspect[~stored(of.keys.take(suspect))]].tolist()
+    wrong = of.place[suspect[~stored(of.keys.take(suspect))]].tolist() if len(suspect) else []
     if wrong:
         file, row = (changes.facts[fact][wrong[0]].as_py() for fact in ("file", "number"))
         problem = f"{table}: the load is missing: {files[file]} row {row} changes a row that was never inserted"

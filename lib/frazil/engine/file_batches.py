@@ -58,7 +58,7 @@ def next_batch(
     """Return the first files that are one batch after a position.
 
     A batch ends where the columns change, or at the most bytes: `most` says how many of files, and how many in memory. A
-    late file is a batch of its own, and never cut, as the position is behind it.
+    late file is a batch of its own and is never cut: a position has no place for a part of it.
     """
     is_late = bool(files) and order_of(files[0].path) < order_of(position.last)
     is_begun = bool(files) and files[0].name == base_name(position.last)

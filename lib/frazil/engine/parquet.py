@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from typing import BinaryIO
@@ -18,6 +19,17 @@ BLOCK = 16 << 20
 MOST_ROWS, SAMPLE = 1 << 16, 256
 
 
+@contextmanager
+def damage_named(where: str) -> Iterator[None]:
+    """Raise UnreadableFileError for what is wrong with the bytes of a file; errors of the storage pass."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
+        if isinstance(error, ConnectionError | TimeoutError) or getattr(error, "errno", None):
+            raise
+        raise UnreadableFileError(f"{where}: a damaged Parquet file ({error})", FETCH_AGAIN) from None
+
+
 @dataclass(frozen=True)
 class Reader:
     """Reads some columns of a file; `where` names it in errors."""
@@ -27,7 +39,7 @@ class Reader:
 
     def read(self, file: BinaryIO, begin: int = 0, end: int | None = None, size: int = BLOCK) -> Iterator[Rows]:
         """Yield the rows after row `begin`, to row `end`. Raises UnreadableFileError if the file is damaged."""
-        try:
+        with damage_named(self.where):
             source = pq.ParquetFile(file, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
             counts = [source.metadata.row_group(n).num_rows for n in range(source.num_row_groups)]
             ends, last = np.cumsum(counts), sum(counts) if end is None else end
@@ -40,10 +52,6 @@ class Reader:
                 if len(own):
                     yield rows_of(own, first + skipped)
                 first += len(batch)
-        except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
-            if isinstance(error, ConnectionError | TimeoutError) or getattr(error, "errno", None):
-                raise  # of the storage, not of the bytes
-            raise UnreadableFileError(f"{self.where}: a damaged Parquet file ({error})", FETCH_AGAIN) from None
 
 
 def _rows_at_once(source: pq.ParquetFile, groups: list[int], names: Sequence[str], size: int) -> int:

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from frazil.core.changes import AFTER, BEFORE, COMMITTED, OP
-from frazil.core.rows import FETCH_AGAIN, UnreadableFileError
 from frazil.dms.file_columns import FileColumns
 from frazil.dms.file_header import UnclearColumnError
+from frazil.engine.parquet import damage_named
 from frazil.errors import FrazilError
 
 _WRITTEN = {
@@ -38,12 +38,8 @@ def schema_of(file: BinaryIO, where: str) -> pa.Schema:
 
     Raises UnreadableFileError, and UnclearColumnError if two have one name: Parquet's columns are read by name.
     """
-    try:
+    with damage_named(where):
         schema = pq.ParquetFile(file).schema_arrow
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        if isinstance(error, ConnectionError | TimeoutError) or getattr(error, "errno", None):
-            raise  # of the storage, not of the bytes
-        raise UnreadableFileError(f"{where}: a damaged Parquet file ({error})", FETCH_AGAIN) from None
     if twice := next((name for name in schema.names if schema.names.count(name) > 1), None):
         listed = ", ".join(str(place + 1) for place, name in enumerate(schema.names) if name == twice)
         cure = "rename one of the two by TimestampColumnName or a rule of the task, or let DMS write CSV, and have it write the file again"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from frazil.core import csv
 from frazil.core.changes import Changes, changes
 from frazil.core.row_blocks import Block, blocks
@@ -40,9 +42,11 @@ class TableReader:
         self, file: DmsFile, carried: Collection[str] = (), others: Sequence[DmsFile] = ()
     ) -> FileColumns | None:
         """Return the columns of a file; None if it has nothing. The arguments and errors are those of `file_columns`."""
-        found = file_columns(self.table, self._described(file), carried, map(self._described, others))
-        if found and found.dialect is None:
-            require_readable(found, schema_of(open_file(self.storage, file), found.where))
+        schema = self._schema(file)
+        described = (self._described(other, self._schema(other)) for other in others)
+        found = file_columns(self.table, self._described(file, schema), carried, described)
+        if found and schema is not None:
+            require_readable(found, schema)
         return found
 
     def read(
@@ -67,12 +71,14 @@ class TableReader:
     def _bytes(self, file: DmsFile) -> Iterator[bytes]:
         return unpacked(self.storage.pieces(file), self.storage.shown(file.path))
 
-    def _described(self, file: DmsFile) -> SourceFile:
-        where, of_all_tables = self.storage.shown(file.path), bool(SHARED.fullmatch(file.name))
-        columns = None
+    def _schema(self, file: DmsFile) -> pa.Schema | None:
         if self._is_parquet(file):
-            schema = schema_of(open_file(self.storage, file), where)
-            columns = [(field.name, dms_type(field.type)) for field in schema]
+            return schema_of(open_file(self.storage, file), self.storage.shown(file.path))
+        return None
+
+    def _described(self, file: DmsFile, schema: pa.Schema | None) -> SourceFile:
+        where, of_all_tables = self.storage.shown(file.path), bool(SHARED.fullmatch(file.name))
+        columns = None if schema is None else [(field.name, dms_type(field.type)) for field in schema]
 
         def rows() -> list[list[str]]:
             pieces = (own.text for own in self._own_rows(file)) if of_all_tables else self._bytes(file)
