@@ -20,7 +20,7 @@ import table_reader
 from dms_writer import Folder, Messages, columns_of
 
 HERE = Path(__file__).parent
-HOUSES = {"old": "old_house"}
+HOUSES = {"old": "old_house", "new": "new_house"}
 """The module that adapts each library, by the library's name."""
 CHANGED = HERE / "changed.md"
 

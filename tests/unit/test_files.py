@@ -123,7 +123,9 @@ class Table:
     def apply(self, most: int = 99, accepted: str = "") -> list[str]:
         """Apply pending files as one batch; return their names."""
         there = self.listed()
-        files = pending_files(there, self.position, self.applied, accepted)
+        if accepted:
+            self.position = msgspec.structs.replace(self.position, accepted={accepted: self.position.last})
+        files = pending_files(there, self.position, self.applied)
         batch = FileBatch(tuple(files[: 1 if accepted else most]), tuple(files[1 if accepted else most :]))
         if batch.files:
             self.position = batch.position_after(self.position, there.below(batch.files[-1]))
@@ -522,7 +524,7 @@ def test_a_batch_ends_at_its_bytes_where_columns_change_or_inside_of_a_file(tmp_
     assert batch.position_after(position, at(4)) == Position(load="x", last=at(4), rows=300, batch=8)
     assert next_batch(files[4:], Position(last=at(9)), names.get, rows.get, (1, 300)).end is None  # a late file
     there, cut = Table(folder).listed(), batch.position_after(position, at(4))
-    assert [f.size for f in pending_files(there, cut, applied_files([]), at(5))] == [500, 60]
+    assert [f.size for f in pending_files(there, msgspec.structs.replace(cut, accepted={at(5): cut.last}), applied_files([]))] == [500, 60]
     gone = replace(there, changes=there.changes[5:])
     assert [f.names for f in findings(gone, cut, applied_files([]))] == [(at(4),)]
     assert next_batch(files[5:], cut, names.get, rows.get, (1, 300)).begin == 0

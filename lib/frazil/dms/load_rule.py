@@ -59,7 +59,7 @@ def require_one_load(there: TableFiles, applied: Applied, table: str) -> None:
     before = [path for path in _as_marked(there, marks) if loads[path].landed < applied.known_s]
     if old := before if 0 < len(before) < len(loads) else _before_a_change(there):
         problem = f"{table}: some of {many(len(loads), 'load file')} are older than the others: {', '.join(old[:5])}"
-        cure = "have DMS load into an empty folder; or move older files away, if the new load has all their rows"
+        cure = "have DMS load into an empty folder; or move older files away, if the new load has all their rows; or restart with changes_from=first, if they are one load"
         raise MixedLoadError(problem, cure)
 
 

@@ -52,12 +52,13 @@ def findings(there: TableFiles, position: Position, applied: Applied) -> list[Fi
     old = [f for f in there.changes if order_of(f.path) <= last]
     known = [f for f in old if f.name in applied.marks]
     changed = (f.name for f in known if not are_unchanged(there.storage, {f.name: f}, applied.marks[f.name]))
-    late = (f.name for f in old if order_of(f.path) > since and f.name not in applied.marks)
+    late = (f.name for f in old if order_of(f.path) > since and f.name not in {*applied.marks, *position.accepted})
     future = (f.name for f in there.changes if partition.written_s(f.name) > time.time() + CLOCKS_S)
     new, names = [f for f in there.changes if order_of(f.path) > last], {f.name for f in there.changes}
     begun = [base_name(position.last)] if position.rows is not None else []
     awaited = [*begun, *(name for name in applied.waiting if name not in applied.marks)]
     repeated = [f for f in new if partition.repeats(new[0].name) and partition.repeats(f.name)]
+    repeated = [] if any(f.name in position.accepted for f in repeated) else repeated
     return [
         *source_changed(position, landing=""),
         *_found(FileChangedError, changed),
@@ -76,7 +77,8 @@ def audit(there: TableFiles, position: Position, applied: Applied) -> list[Findi
     """
     found = findings(there, position, applied)
     oldest = min(order_of(position.last), order_of(applied.since))
-    older = [f for f in there.changes if order_of(f.path) <= oldest and f.name not in applied.marks]
+    known = {*applied.marks, *position.accepted}
+    older = [f for f in there.changes if order_of(f.path) <= oldest and f.name not in known]
     after = start_after(there.folder, position.last, there.partition)
     hidden = (f.name for f in there.changes if f.path < after and order_of(f.path) > order_of(position.last))
     found += _found(HiddenFileError, hidden)
@@ -92,20 +94,22 @@ def source_changed(position: Position, landing: str) -> Iterable[Finding]:
     return _found(SourceChangedError, [position.last] if is_other else [])
 
 
-def pending_files(there: TableFiles, position: Position, applied: Applied, accepted: str = "") -> list[DmsFile]:
+def pending_files(there: TableFiles, position: Position, applied: Applied) -> list[DmsFile]:
     """Return the change files to apply next, in order, up to an hour that autumn repeats.
 
-    A file that is applied in part comes first: the position says how many of its rows are. Then comes a late file that is
-    `accepted` by name, for a batch of its own, and at last one of such an hour. Raises SameNameError for one name with other bytes.
+    A file that is applied in part comes first: the position says how many of its rows are. A file that a person accepted
+    comes at the place at which it was accepted. Raises SameNameError for one name with other bytes.
     """
-    last, names = order_of(position.last), {accepted} - {*applied.marks}
+    last = order_of(position.last)
+    waits = {name: order_of(after) for name, after in position.accepted.items() if name not in applied.marks}
     begun = [f for f in there.changes if position.rows is not None and f.name == base_name(position.last)]
-    late = [f for f in there.changes if f.name in names and order_of(f.path) <= last and not begun]
+    due = [f for f in there.changes if f.name in waits and waits[f.name] <= last and not begun]
+    upto = min((place for place in waits.values() if place > last), default="")
+    others = (f for f in there.changes if order_of(f.path) > last and f.name not in waits)
     new = takewhile(
-        lambda f: not there.partition.repeats(f.name), (f for f in there.changes if order_of(f.path) > last)
+        lambda f: not (there.partition.repeats(f.name) or (upto and order_of(f.path) > upto)), others
     )
-    found = [*begun, *late, *new]
-    return one_of_copies(there.storage, found or [f for f in there.changes if f.name in names])
+    return one_of_copies(there.storage, [*begun, *due, *new])
 
 
 def _found(error: type[FrazilError], names: Iterable[str], detail: str = "") -> Iterator[Finding]:

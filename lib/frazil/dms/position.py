@@ -40,7 +40,12 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     """The id of the landing that `last` is a pass of."""
     quarantine: SideFile | None = None
     stopped: str = ""
-    """Why the table takes no batch until a person decides."""
+    """Why the table takes no batch until a person decides; the first word is the stop's id."""
+    accepted: dict[str, str] = {}
+    """What a person wants to be applied out of order: names of late files, each with the `last` after which it comes.
+
+    So a restart keeps its place. The path of a side file means that its rows are replayed next.
+    """
 
     @property
     def text(self) -> str:

@@ -75,12 +75,12 @@ def store_at(address: str) -> ObjectStore:
 
 
 class Storage:
-    """The files below an address: a folder, or `s3://bucket/folder`."""
+    """The files below an address: a folder, or `s3://bucket/folder`; or those in a `store`, which messages call so."""
 
-    def __init__(self, address: str):
+    def __init__(self, address: str, store: ObjectStore | None = None):
         self.address = address.rstrip("/")
-        self.is_local = "://" not in address
-        self.store = store_at(self.address)
+        self.is_local = store is None and "://" not in address
+        self.store = store or store_at(self.address)
         self._kept: dict[DmsFile, bytes] = {}
         self._free = KEPT
 

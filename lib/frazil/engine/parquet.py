@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from frazil.core.rows import FETCH_AGAIN, Rows, UnreadableFileError
+from frazil.engine.file_batches import Measure
 
 BLOCK = 16 << 20
 """The bytes that the rows of a block have in memory; a longer row makes its block longer."""
@@ -78,6 +79,18 @@ def rows_of(batch: pa.RecordBatch, first: int) -> Rows:
 def row_width(source: pq.ParquetFile) -> float:
     """Return the bytes that a row has in memory by the file's footer; texts that a dictionary repeats have more."""
     metadata = source.metadata
-    fixed = sum(k.bit_width / 8 if pa.types.is_primitive(k) else 4 for k in source.schema_arrow.types)
+    fixed = sum(map(type_width, source.schema_arrow.types))
     stored = sum(metadata.row_group(n).total_byte_size for n in range(metadata.num_row_groups))
     return fixed + stored / max(1, metadata.num_rows)
+
+
+def type_width(kind: pa.DataType) -> float:
+    """Return the bytes that each value of a type has in memory, beside those of a text."""
+    return kind.bit_width / 8 if pa.types.is_primitive(kind) else 4.0
+
+
+def measure(file: BinaryIO, where: str) -> Measure:
+    """Return the rows of a file, and their width, by its footer."""
+    with damage_named(where):
+        source = pq.ParquetFile(file)
+    return Measure(source.metadata.num_rows, row_width(source))

@@ -16,6 +16,7 @@ from frazil.dms.file_names import SHARED
 from frazil.dms.source_file import SourceFile, SourceTable
 from frazil.dms.storage import PIECE, DmsFile, Storage
 from frazil.engine import parquet
+from frazil.engine.file_batches import Measure
 from frazil.engine.file_ranges import open_file
 from frazil.engine.first_rows import first_rows
 from frazil.engine.gzip_form import unpacked
@@ -25,6 +26,8 @@ from frazil.errors import FrazilError
 
 PARQUET = b"PAR1"
 """How a Parquet file begins and ends."""
+PACKED = 10
+"""How much larger a packed file of CSV may become."""
 
 
 class BadRowError(FrazilError, code="bad-row"):
@@ -49,6 +52,16 @@ class TableReader:
             require_readable(found, schema)
         return found
 
+    def measure(self, file: DmsFile, columns: FileColumns | None) -> Measure:
+        """Return the rows of a file and their width in memory: of Parquet by its footer, of CSV as many as its bytes may have."""
+        if columns is None:
+            return Measure(0, 0.0)
+        if columns.dialect is None:
+            return parquet.measure(open_file(self.storage, file), columns.where)
+        fields = columns.reading.types
+        size = file.size * (PACKED if file.name.endswith(".gz") else 1)
+        return Measure(-(-size // len(fields)), sum(map(parquet.type_width, fields)) + 2.0 * len(fields))
+
     def read(
         self, file: DmsFile, columns: FileColumns, begin: int = 0, end: int | None = None, number: int = 0
     ) -> Iterator[Changes]:
@@ -56,10 +69,11 @@ class TableReader:
 
         Raises BadRowError for a row of a file of all tables that names none, and errors of the file's form.
         """
-        for rows in self._rows(file, columns, begin, end):
+        for rows in self.rows(file, columns, begin, end):
             yield changes(rows, columns.reading, number)
 
-    def _rows(self, file: DmsFile, columns: FileColumns, begin: int, end: int | None) -> Iterator[Rows]:
+    def rows(self, file: DmsFile, columns: FileColumns, begin: int = 0, end: int | None = None) -> Iterator[Rows]:
+        """Return the rows after row `begin`, to row `end`, before anything judges their values."""
         if columns.dialect is None:
             return parquet.Reader(columns.names, columns.where).read(open_file(self.storage, file), begin, end)
         reader = csv.Reader(columns.reading.types, columns.dialect, columns.where, columns.reading.tells_empty)

@@ -37,7 +37,7 @@ public class Commits {
     public String schema(Table table, String base, String steps) throws Exception {
         requireAt(base, operations(table).current());
         BaseTransaction transaction = (BaseTransaction) Transactions.newTransaction(table.name(), operations(table));
-        evolved(transaction.updateSchema(), JSON.readTree(steps)).commit(); // within the transaction, which ends here
+        evolve(transaction, JSON.readTree(steps)); // within the transaction, which ends here
         return SchemaParser.toJson(transaction.currentMetadata().schema());
     }
 
@@ -59,9 +59,7 @@ public class Commits {
             for (Object name : properties.keySet()) entries.set((String) name, (String) properties.get(name));
             entries.commit();
         }
-        if (change.get("columns").size() > 0) {
-            evolved(transaction.updateSchema(), change.get("columns")).commit();
-        }
+        evolve(transaction, change.get("columns"));
         SnapshotUpdate update = update(transaction, transaction.table(), change);
         Map summary = (Map) JSON.convertValue(change.get("summary"), Map.class);
         for (Object name : summary.keySet()) update.set((String) name, (String) summary.get(name));
@@ -155,21 +153,43 @@ public class Commits {
         return table.schema();
     }
 
-    /** A step is `add`, `rename`, `widen`, `optional`, `comment` or `drop`, of the column `name`. */
-    private static UpdateSchema evolved(UpdateSchema update, JsonNode steps) {
+    /** Change columns by some steps: renames first and on their own, as other columns may take the old names. */
+    private static void evolve(Transaction transaction, JsonNode steps) {
+        UpdateSchema renames = null, others = null; // a transaction has one update at a time
         for (Object each : steps) {
             JsonNode step = (JsonNode) each;
-            String does = step.get("step").asText(), name = step.get("name").asText();
-            String more = step.has("to") ? step.get("to").asText() : null;
-            if (does.equals("add")) update.addColumn(null, name, Types.fromPrimitiveString(more), comment(step));
-            else if (does.equals("rename")) update.renameColumn(name, more);
-            else if (does.equals("widen")) update.updateColumn(name, Types.fromPrimitiveString(more));
-            else if (does.equals("optional")) update.makeColumnOptional(name);
-            else if (does.equals("comment")) update.updateColumnDoc(name, more);
-            else if (does.equals("drop")) update.deleteColumn(name);
-            else throw new IllegalArgumentException("no step of a schema: " + does);
+            if (!step.get("step").asText().equals("rename")) continue;
+            if (renames == null) renames = transaction.updateSchema();
+            renames.renameColumn(step.get("name").asText(), step.get("to").asText());
         }
-        return update;
+        if (renames != null) renames.commit();
+        for (Object each : steps) {
+            JsonNode step = (JsonNode) each;
+            if (step.get("step").asText().equals("rename")) continue;
+            if (others == null) others = transaction.updateSchema();
+            take(others, step);
+        }
+        if (others != null) others.commit();
+    }
+
+    /** A step is `add`, `widen`, `optional`, `comment` or `drop`, of the column `name`. */
+    private static void take(UpdateSchema update, JsonNode step) {
+        String does = step.get("step").asText(), name = step.get("name").asText();
+        String more = step.has("to") ? step.get("to").asText() : null;
+        if (does.equals("add")) {
+            update.addColumn(null, name, Types.fromPrimitiveString(more), comment(step));
+            if (step.has("after")) place(update, name, step.get("after").asText());
+        }
+        else if (does.equals("widen")) update.updateColumn(name, Types.fromPrimitiveString(more));
+        else if (does.equals("optional")) update.makeColumnOptional(name);
+        else if (does.equals("comment")) update.updateColumnDoc(name, more);
+        else if (does.equals("drop")) update.deleteColumn(name);
+        else throw new IllegalArgumentException("no step of a schema: " + does);
+    }
+
+    private static void place(UpdateSchema update, String name, String after) {
+        if (after.isEmpty()) update.moveFirst(name);
+        else update.moveAfter(name, after);
     }
 
     private static String comment(JsonNode step) {

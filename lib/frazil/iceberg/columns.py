@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,7 +24,7 @@ COLUMNS = "frazil.columns"
 ICEBERG_NAMES = {"bigint": "long", "timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
 """Iceberg's names of types that Spark names otherwise."""
 Step = dict[str, str]
-"""A change of columns, as `Commits.java` takes it: `step`, the column's `name`, and where needed `to` and `comment`."""
+"""A change of columns, as `Commits.java` takes it: `step`, the column's `name`, `to`, `comment`, and `after`, empty for the first place."""
 
 
 class Known(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -38,21 +38,26 @@ class Known(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     """The DMS type by which its values are read."""
     key: bool = False
     mask: str = ""
+    comment: str = ""
     file_name: str = ""
-    """The name in files, if it is another one."""
+    """The name that it had in files, if its successor has it now: this one stands beside, and no file has it."""
     former: tuple[str, ...] = ()
     """Earlier names in files, the newest first."""
     carried: bool = True
     """Whether the newest file had it."""
+    later: bool = False
+    """Whether it came after the table was made, so that a load may lack it."""
     by: str = "spec"
     """Who wants it: the `spec`, the `files`, or nobody any more, as it is `kept`."""
 
 
-class Columns(msgspec.Struct, frozen=True):
+class Columns(msgspec.Struct, frozen=True, omit_defaults=True):
     """The columns that Frazil gave a table last, and the id of the schema that had them."""
 
     schema: int
     columns: tuple[Known, ...]
+    dropped: dict[str, bool] = {}
+    """Names in files of columns that were dropped, and whether the newest file still had them."""
 
     @property
     def text(self) -> str:
@@ -74,6 +79,7 @@ class ColumnPlan:
 
     steps: tuple[Step, ...]
     known: tuple[Known, ...]
+    dropped: dict[str, bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -99,10 +105,8 @@ def iceberg_type(lake_type: str) -> str:
 def columns_of(spec: TableSpec, schema: Schema, number: int) -> Columns:
     """Return what is known of a table that has the columns of a spec, in a schema with an id."""
     return Columns(number, tuple(
-        Known(
-            schema.find_field(c.name).field_id, c.name, iceberg_type(c.lake_type), c.type,
-            key=c.name in spec.key, mask=c.mask, former=c.renamed_from,
-        )
+        Known(schema.find_field(c.name).field_id, c.name, iceberg_type(c.lake_type), c.type, key=c.name in spec.key,
+              mask=c.mask, comment=c.comment, former=c.renamed_from)
         for c in spec.lake_columns
     ))  # fmt: skip
 
@@ -127,7 +131,7 @@ def evolved(table: LakeTable, plan: ColumnPlan | None) -> Evolved:
     schema, before = metadata.schema(), known_columns(metadata)
     named = tuple(msgspec.structs.replace(k, id=schema.find_field(k.name).field_id) for k in plan.known)
     number = schema.schema_id if steps or before is None else before.schema
-    return Evolved([*steps], metadata, Columns(number, named))
+    return Evolved([*steps], metadata, Columns(number, named, plan.dropped))
 
 
 def require_own_columns(table: LakeTable) -> None:
@@ -135,16 +139,15 @@ def require_own_columns(table: LakeTable) -> None:
     known, schema = known_columns(table.metadata), table.metadata.schema()
     if known is None:
         return
-    odd = [*_odd(known, schema, table.spark_name)]
-    if odd:
+    if odd := [*_odd(known, schema, table.spark_name)]:
         problem = f"{table.name}: another writer {', '.join(what for what, _ in odd)}"
         raise OtherWriterError(problem, "; ".join(dict.fromkeys(way for _, way in odd)))
     then = table.position.schema
     if then is not None and then != known.schema:
         names = ", ".join(_differences(table.metadata, then, known.schema)) or "their order or comments"
+        told = f"{table.name} was rolled back behind a change of its columns ({names})"
         raise ColumnsRolledBackError(
-            f"{table.name} was rolled back behind a change of its columns ({names})",
-            "restart the table: all its files are read under the columns that it has now",
+            told, "restart the table: all its files are read under the columns that it has now"
         )
 
 
@@ -158,21 +161,18 @@ def _odd(known: Columns, schema: Schema, table: str) -> Iterator[tuple[str, str]
         if now is None:
             yield f"dropped the column '{column.name}'", reload
         elif now != column.name:
-            yield (
-                f"renamed the column '{column.name}' to '{now}'",
-                f"ALTER TABLE {table} RENAME COLUMN {quoted(now)} TO {quoted(column.name)}",
-            )
-    for field in schema.fields:
-        odd = field.required or field.initial_default is not None or field.write_default is not None
-        if not field.field_type.is_primitive or (odd and field.field_id not in ours):
-            way = f"move it to a table of its own, then ALTER TABLE {table} DROP COLUMN {quoted(field.name)}"
-            yield f"added the column '{field.name}', which is nested, required or has a default", way
+            way = f"ALTER TABLE {table} RENAME COLUMN {quoted(now)} TO {quoted(column.name)}"
+            yield f"renamed the column '{column.name}' to '{now}'", way
+    for there in schema.fields:
+        odd = there.required or there.initial_default is not None or there.write_default is not None
+        if not there.field_type.is_primitive or (odd and there.field_id not in ours):
+            way = f"move it to a table of its own, then ALTER TABLE {table} DROP COLUMN {quoted(there.name)}"
+            yield f"added the column '{there.name}', which is nested, required or has a default", way
 
 
 def _differences(metadata: TableMetadata, then: int, now: int) -> Iterator[str]:
     """Yield the columns in which two schemas of a table differ."""
     found = {s.schema_id: {f.field_id: (f.name, str(f.field_type)) for f in s.fields} for s in metadata.schemas}
     old, new = found.get(then, {}), found.get(now, {})
-    for number in sorted({*old, *new}):
-        if old.get(number) != new.get(number):
-            yield f"'{(new.get(number) or old[number])[0]}'"
+    for number in sorted(n for n in {*old, *new} if old.get(n) != new.get(n)):
+        yield f"'{(new.get(number) or old[number])[0]}'"

@@ -1,0 +1,122 @@
+"""The values that pass the six steps: each step takes what the one before returned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from frazil.core.changes import COMMITTED, Changes
+from frazil.core.latest import Latest
+from frazil.dms.file_columns import FileColumns
+from frazil.dms.listing import TableFiles
+from frazil.dms.position import Position
+from frazil.dms.storage import DmsFile
+from frazil.engine.read import TableReader
+from frazil.engine.waiting_rows import BatchFiles, Replay
+from frazil.iceberg.columns import ColumnPlan
+from frazil.iceberg.snapshots import Snapshot
+from frazil.iceberg.swap import Change, Written
+from frazil.pipeline.quarantine import Kept
+from frazil.settings.spec import TableSpec
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is applied to a table in one commit.
+
+    `kind` is `load`, `changes` or `replay`. `files` are read in their order: after row `begin` of the first, to row `end`
+    of the last. `columns` has the columns of each file; None: it has nothing. `planned` is the position from which the
+    batch was planned, `after` the one that its commit brings.
+    """
+
+    table: str
+    kind: str
+    planned: Position
+    after: Position
+    files: Mapping[str, DmsFile]
+    columns: tuple[FileColumns | None, ...]
+    reader: TableReader
+    begin: int = 0
+    end: int | None = None
+    left: tuple[DmsFile, ...] = ()
+    picked_up: float = 0.0
+    replay: Replay | None = None
+    """The rows that waited, of a replay; `stay` are those that go on waiting."""
+    stay: pa.Table | None = None
+    there: TableFiles | None = None
+    """All files of the table, of a load."""
+
+
+@dataclass(frozen=True)
+class BatchColumns:
+    """How the files of a batch are read, and what the table's columns need before; `plan` is None if nothing changes."""
+
+    spec: TableSpec
+    plan: ColumnPlan | None
+    of_files: tuple[FileColumns | None, ...]
+    reader: TableReader
+
+
+@dataclass(frozen=True)
+class BatchChanges:
+    """The typed changes of a batch, in order, with its bad rows."""
+
+    batch: Batch
+    columns: BatchColumns
+    changes: Changes
+
+    @property
+    def files(self) -> BatchFiles:
+        """The files as they were read."""
+        batch, columns = self.batch, self.columns
+        return BatchFiles(columns.reader, [*batch.files.values()], columns.of_files, batch.after.batch, batch.replay)
+
+    @property
+    def times(self) -> tuple[np.ndarray, np.ndarray]:
+        """When the source committed each change, and when its file landed, in epoch seconds; NaN: nothing says so."""
+        landed = np.array([file.landed for file in self.batch.files.values()])
+        landed = landed[self.changes.facts["file"].to_numpy()] if len(landed) else np.empty(0)
+        committed = self.changes.fact(COMMITTED)
+        if committed is None:
+            return np.full(len(landed), np.nan), landed
+        return committed.cast(pa.int64()).cast(pa.float64()).to_numpy() / 1e6, landed
+
+
+@dataclass(frozen=True)
+class BatchLatest:
+    """What a batch comes to: the last change of each key, and the rows that wait afterwards."""
+
+    changes: BatchChanges
+    latest: Latest
+    kept: Kept
+
+
+@dataclass(frozen=True)
+class WrittenBatch:
+    """A batch whose files are written, which no reader sees. It may be committed twice: the second time finds the first.
+
+    `again` writes its files again, for a newer state of the table. `times` are epoch seconds for each change: when the
+    source committed it, and when its file landed; None: nobody measures, as in a load.
+    """
+
+    batch: Batch
+    written: Written
+    position: Position
+    summary: Mapping[str, str]
+    counts: Mapping[str, int]
+    again: Callable[[], Change]
+    times: tuple[np.ndarray, np.ndarray] | None = None
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A batch that is in the table, with its position."""
+
+    table: str
+    kind: str
+    snapshot: Snapshot
+    counts: Mapping[str, int]
+    seconds: float

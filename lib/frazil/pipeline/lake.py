@@ -1,0 +1,119 @@
+"""The lake of an environment: its settings, source, catalog, session and tables. Opening it changes nothing, and starts no Spark."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from frazil.dms.storage import store_at
+from frazil.errors import nearest, safe
+from frazil.iceberg.catalog import open_catalog
+from frazil.pipeline import plan, run, setup
+from frazil.pipeline.plan import Plan
+from frazil.pipeline.source import Source, open_source
+from frazil.pipeline.table import Table
+from frazil.results import Results
+from frazil.settings import memory, spark
+from frazil.settings.environment import resolve
+from frazil.settings.parameters import SettingError, Settings
+from frazil.settings.spec import load_specs
+from frazil.settings.state_folder import state_address
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from obstore.store import ObjectStore
+    from pyiceberg.catalog import Catalog
+    from pyspark.sql import SparkSession
+
+
+def open(notebook: str, env: str, **settings: Any) -> Lake:
+    """Open an environment for a notebook. Arguments win over `params/<env>.yml`, and None is not given."""
+    return Lake(notebook, resolve(env, settings))
+
+
+class Lake:
+    """The tables of an environment, in the order of their specs."""
+
+    def __init__(self, notebook: str, settings: Settings):
+        self.notebook, self.settings = notebook, settings
+        self.stop = threading.Event()
+        """Set when a run shall end after the batches in progress."""
+        self.decided: set[str] = set()
+        """The tables of which this process has carried out what the parameter `decide` says."""
+        specs = load_specs(Path(settings.place("specs")))
+        if unknown := [name for name in settings.tables if name not in specs]:
+            raise SettingError(f"tables: there is no spec of '{unknown[0]}'", nearest(unknown[0], specs))
+        self.source: Source = open_source(settings, specs)
+        self.tables = [Table(self, specs[name]) for name in settings.tables or specs]
+        self._starting = threading.RLock()
+
+    def __iter__(self) -> Iterator[Table]:
+        return iter(self.tables)
+
+    def __len__(self) -> int:
+        return len(self.tables)
+
+    def __getitem__(self, source: str) -> Table:
+        found = {table.source: table for table in self.tables}
+        if source not in found:
+            raise SettingError(f"there is no table '{source}'", nearest(source, found))
+        return found[source]
+
+    def say(self, text: str) -> None:
+        """Print a line about the run."""
+        print(safe(text), flush=True)
+
+    # --- what is made when it is first needed
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session with the environment's catalog."""
+        with self._starting:
+            return self._session
+
+    @cached_property
+    def _session(self) -> SparkSession:
+        return spark.session(self.settings, self.say)
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        """The catalog, which needs no Spark."""
+        return open_catalog(self.settings)
+
+    @cached_property
+    def state(self) -> ObjectStore:
+        """The state folder."""
+        address = state_address(self.settings).removeprefix("file://")
+        if "://" not in address:
+            Path(address).mkdir(parents=True, exist_ok=True)
+        return store_at(address)
+
+    @cached_property
+    def budget(self) -> memory.Budget:
+        """The memory that batches may have together."""
+        return memory.budget(spark.heap(self.settings))
+
+    # --- what notebooks call
+
+    def setup(self) -> Results:
+        """Create missing tables, and bring columns to their specs."""
+        return setup.set_up(self)
+
+    def plan(self) -> Plan:
+        """Return what a run would do to each table, and what needs a decision."""
+        return plan.plan(self)
+
+    def lateness(self) -> pd.DataFrame:
+        """Return how late each table is."""
+        return plan.lateness(self)
+
+    def load(self) -> Results:
+        """Apply the load of every table that has none."""
+        return run.load(self)
+
+    def merge(self) -> Results:
+        """Apply everything that is pending, once or for `run_for_s`."""
+        return run.merge(self)

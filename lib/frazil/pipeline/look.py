@@ -1,0 +1,194 @@
+"""What is pending for a table at one time: a listing, compared with its position. Its batches follow from one another."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from itertools import dropwhile
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from frazil.dms.applied import Applied, applied_files, batch_of
+from frazil.dms.applied import Batch as AppliedBatch
+from frazil.dms.file_columns import FileColumns
+from frazil.dms.file_marks import mark_of
+from frazil.dms.file_names import SHARED, load_number, order_of
+from frazil.dms.load_rule import require_one_load, require_same_load
+from frazil.dms.pending import CLOCKS_S, audit, findings, pending_files
+from frazil.dms.position import Position, read_position
+from frazil.dms.storage import DmsFile
+from frazil.engine.file_batches import next_batch
+from frazil.errors import FrazilError, many
+from frazil.iceberg.columns import known_columns
+from frazil.iceberg.snapshots import POSITION
+from frazil.iceberg.soundness import require_sound
+from frazil.pipeline.batch import Batch
+
+if TYPE_CHECKING:
+    from frazil.pipeline.table import Table
+
+ALL = "0"
+"""The `last` of a position from which all change files are applied: it is before all names."""
+BY_AUDIT = "audit"
+"""The id of a stop that maintenance made: each look lists all files until what was found is mended, or decided."""
+MOST_MEMORY = 512 << 20
+"""The bytes that a batch's rows may have in memory, if the budget has more."""
+MB = 1 << 20
+
+
+class LoadWaitsError(FrazilError, code="load-waits"):
+    """Changes of a table wait for its full load. Run 01_full_load once DMS has written all of it."""
+
+
+class NotSetUpError(FrazilError, code="not-set-up"):
+    """A table of the lake has no columns by Frazil. Run 00_setup."""
+
+
+class Look:
+    """The files of a table at one time, and what is applied of them."""
+
+    def __init__(self, table: Table):
+        stored, self.table = table.stored, table
+        stored.refresh()
+        self.others = require_sound(stored)
+        """The snapshots of others since the last own one."""
+        known = known_columns(stored.metadata)
+        if known is None:
+            raise NotSetUpError(f"{table.source}: {stored.name} has no columns by Frazil", "run 00_setup")
+        self.spec, self.known = table.read_spec(), known
+        self.reader = table.lake.source.reader(self.spec)
+        position = stored.position
+        self.audits = is_by_audit(position)
+        lists_all = self.audits or not (position.last and position.load)
+        self.there = table.lake.source.look(self.spec, None if lists_all else position)
+        self.at_s = time.time()
+        self._columns: dict[DmsFile, FileColumns | None] = {}
+        self._checked = False
+
+    def next(self, most: int | None = None, loads: bool = False) -> Batch | None:
+        """Return the next batch after the table's position; None: nothing is pending.
+
+        `most` rows cut a batch of changes. With `loads` a load is taken as it is there: a person says that it is complete.
+        Raises StoppedError, LoadWaitsError, and findings that need a decision.
+        """
+        position = self.table.stored.position
+        if not self.audits:
+            self.table.require_not_stopped()
+        if position.quarantine and position.quarantine.path in position.accepted:
+            return self.table.replay_batch(self, position)
+        if self._awaits_load(position):
+            return self._load(position) if self._may_load(position, loads) else None
+        return self._changes(position, most)
+
+    # --- loads
+
+    def _awaits_load(self, position: Position) -> bool:
+        """Return whether the next batch is a load: also of a table that was empty, as long as no change is applied."""
+        return not position.load or (position.load == "none" and not position.last and bool(self.there.loads))
+
+    def _may_load(self, position: Position, loads: bool) -> bool:
+        """Return whether the load is complete, as far as anybody says; changes that wait for it are an error."""
+        source, own = self.table.source, [f for f in self.there.changes if not SHARED.fullmatch(f.name)]
+        if waits := self.table.lake.source.waits(source):
+            raise LoadWaitsError(f"{source}: its load waits: {waits}", "run 01_full_load when it is complete")
+        is_proven = bool(own) and bool(self.there.loads)
+        if loads or position.batch or is_proven:
+            return True
+        if pending := self.there.changes or self.there.loads:
+            problem = f"{source}: {many(len(pending), 'file')} wait until the full load is applied"
+            raise LoadWaitsError(problem, "run 01_full_load")
+        return False
+
+    def _load(self, position: Position) -> Batch:
+        """Return the load of a table as a batch."""
+        there, source = self.there, self.table.source
+        if position.last != ALL:
+            require_one_load(there, applied_before(self.table), source)
+        columns = tuple(self._columns_of(file) for file in there.loads.values())
+        after = structs.replace(
+            position, batch=position.batch + 1, load=mark_of(there.storage, there.loads),
+            rows=None, stopped="", quarantine=None,
+        )  # fmt: skip
+        batch = Batch(source, "load", position, after, there.loads, columns, self.reader)
+        soon = time.time() + CLOCKS_S
+        left = tuple(file for file in there.changes if there.partition.written_s(file.name) <= soon)
+        return replace(batch, left=left, picked_up=self.at_s, there=there)
+
+    # --- changes
+
+    def _changes(self, position: Position, most: int | None) -> Batch | None:
+        """Return the next files of changes as a batch."""
+        there, source = self.there, self.table.source
+        applied = applied_files(applied_batches(self.table))
+        self._require_in_order(position, applied)
+        files = pending_files(there, position, applied)
+        if not files:
+            return None
+        settings = self.table.lake.settings
+        found = next_batch(
+            files,
+            position,
+            lambda file: _shape(self._columns_of(file)),
+            lambda file: self.reader.measure(file, self._columns_of(file)),
+            (settings.max_batch_mb * MB, MOST_MEMORY),
+        )
+        if most is not None:
+            found = replace(found, files=found.files[:1], left=(*found.files[1:], *found.left), end=found.begin + most)
+        sound = structs.replace(position, stopped="")  # what the audit found is mended
+        after = found.position_after(sound, there.below(found.files[-1]))
+        columns = tuple(self._columns_of(file) for file in found.files)
+        named = {file.name: file for file in found.files}
+        return Batch(
+            source, "changes", position, after, named, columns, self.reader, found.begin, found.end, found.left, self.at_s
+        )
+
+    def _require_in_order(self, position: Position, applied: Applied) -> None:
+        """Raise what stops the table, once for the files of this look."""
+        if self._checked:
+            return
+        require_same_load(self.there, position, applied, self.table.source)
+        for finding in (audit if self.audits else findings)(self.there, position, applied):
+            raise finding.raised(self.table.source)
+        self._checked = True
+
+    def _columns_of(self, file: DmsFile) -> FileColumns | None:
+        """Return the columns of a file, which is looked at once."""
+        if file not in self._columns:
+            self._columns[file] = self.reader.columns(file, self._carried_before(file), self._others())
+        return self._columns[file]
+
+    def _carried_before(self, file: DmsFile) -> tuple[str, ...]:
+        """Return the names that the file before has: of a change file in order that before it, else that of the newest applied."""
+        position = self.table.stored.position
+        if load_number(file.name) is not None or order_of(file.path) < order_of(position.last):
+            return ()
+        known = {f: its for f, its in self._columns.items() if its and order_of(f.path) < order_of(file.path)}
+        if known:
+            return known[max(known, key=lambda f: order_of(f.path))].carried
+        return self.table.carried_names(self.reader, self.known)
+
+    def _others(self) -> list[DmsFile]:
+        """Return files of the table that are looked at for the cure of an unclear layout."""
+        return [*[*self.there.loads.values()][:1], *self.there.changes[:1]]
+
+
+def applied_before(table: Table) -> Applied:
+    """Return what was applied before a table was restarted."""
+    return applied_files(dropwhile(lambda batch: not batch.position.load, applied_batches(table)))
+
+
+def is_by_audit(position: Position) -> bool:
+    """Return whether maintenance stopped a table by what it found among all files."""
+    return position.stopped.startswith(f"{BY_AUDIT} ")
+
+
+def applied_batches(table: Table) -> list[AppliedBatch]:
+    """Return what kept snapshots say of a table's batches, the newest first."""
+    own = (s for s in table.stored.ancestors() if POSITION in s.summary)
+    return [batch_of(read_position(s.summary[POSITION], table.source), s.summary, s.committed_ms / 1000) for s in own]
+
+
+def _shape(columns: FileColumns | None) -> tuple[object, ...]:
+    """Return what must be equal of files that are one batch."""
+    return (columns.names, columns.reading.roles, columns.dialect, columns.types) if columns else ()

@@ -1,0 +1,219 @@
+"""Runs the steps for all tables: once, or for a time, each table on its own clock. Tables fail alone."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from frazil.errors import many
+from frazil.iceberg.compaction import fold
+from frazil.iceberg.swap import PositionMovedError, pass_others
+from frazil.iceberg.upkeep import expire_if_large
+from frazil.pipeline import decisions
+from frazil.pipeline.batch import Commit
+from frazil.pipeline.look import LoadWaitsError
+from frazil.pipeline.table import StoppedError, Table
+from frazil.results import Result, Results
+
+if TYPE_CHECKING:
+    from frazil.pipeline.lake import Lake
+
+TICK_S, LONGEST_PAUSE_S = 0.2, 60.0
+DONE = {"load": "loaded", "changes": "merged", "replay": "replayed"}
+"""The status of a table by the kind of its last batch."""
+Work = Callable[[Table], Result]
+
+
+def load(lake: Lake) -> Results:
+    """Apply the load of every table that has none: whoever runs it says that DMS has written all load files."""
+    return Results(each(lake, load_table))
+
+
+def merge(lake: Lake) -> Results:
+    """Apply everything that is pending; with `run_for_s` for so long, or until an interrupt."""
+    return Results(each(lake, merge_table, lake.settings.run_for_s))
+
+
+def load_table(table: Table) -> Result:
+    """Apply the load of a table if it has none."""
+    decisions.carry_out(table)
+    batch = table.look().next(loads=True)
+    if batch is None or batch.kind != "load":
+        return Result(table.source, "unchanged")
+    commit = table.apply(batch)
+    if batch.files or batch.left:
+        return Result(table.source, "loaded", counts=dict(commit.counts))
+    note = "no load files yet: counts as empty; its changes are applied as they come"
+    return Result(table.source, "empty", note, counts=dict(commit.counts))
+
+
+def merge_table(table: Table) -> Result:
+    """Apply what is pending for a table, batch by batch; what came since waits for the next look."""
+    lake, done = table.lake, _Done(table.source)
+    decisions.carry_out(table)
+    look = table.look()
+    while batch := look.next():
+        commit = table.apply(batch)
+        done.add(commit)
+        lake.say(f"{table.source}: {_told(commit)}; {many(len(batch.left), 'file')} left")
+        if lake.stop.is_set() or done.batches == lake.settings.max_batches:
+            break
+    if not done.batches and table.segments is not None:
+        table.segments.have(table.stored)
+    _keep_fast(table, bool(look.others))
+    return done.result
+
+
+def _keep_fast(table: Table, has_others: bool) -> None:
+    """Do what keeps a table fast between batches: fold small files, expire, let the tag be the newest snapshot."""
+    stored, settings = table.stored, table.lake.settings
+    if "handle" in vars(stored):
+        if settings.run_for_s:
+            fold(stored)
+        expire_if_large(stored, settings.keep_hours)
+    if has_others and stored.own and stored.own.id != stored.head_id:
+        pass_others(stored)
+
+
+def _told(commit: Commit) -> str:
+    counts = ", ".join(many(count, name.removesuffix("s")) for name, count in commit.counts.items() if name in ("files", "changes", "rows"))
+    return f"{DONE[commit.kind]} {counts} in {commit.seconds:.2f} s"
+
+
+@dataclass
+class _Done:
+    """What a run did to a table."""
+
+    table: str
+    batches: int = 0
+    status: str = "unchanged"
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, commit: Commit) -> None:
+        """Add a batch."""
+        self.batches += 1
+        self.status = DONE[commit.kind]
+        for name, count in commit.counts.items():
+            self.counts[name] = self.counts.get(name, 0) + count
+
+    @property
+    def result(self) -> Result:
+        """The result of the table."""
+        counts = {"batches": self.batches, **self.counts} if self.batches else {}
+        return Result(self.table, self.status, counts=counts)
+
+
+# --- the loop
+
+
+def each(lake: Lake, work: Work, run_for_s: float = 0.0) -> list[Result]:
+    """Do `work` for each table; with `run_for_s` again every `trigger_s` seconds. A table that fails pauses longer each time."""
+    clock = _Clock(lake, run_for_s)
+    results: dict[str, Result] = {}
+    flying: dict[Future[Result], Table] = {}
+    with stop_requests(lake), ThreadPoolExecutor(lake.settings.parallel_tables) as pool:
+        while True:
+            for table in clock.due():
+                flying[pool.submit(attempt, table, work)] = table
+            if not flying and clock.is_over:
+                return [results[table.source] for table in lake if table.source in results]
+            ended, _ = wait(flying, timeout=clock.tick_s, return_when=FIRST_COMPLETED)
+            if not flying:
+                time.sleep(clock.tick_s)
+            for future in ended:
+                table, found = flying.pop(future), future.result()
+                clock.ended(table, found)
+                results[table.source] = _added(results.get(table.source), found)
+
+
+@dataclass
+class _Clock:
+    """When each table is due; once, or until a run is over."""
+
+    lake: Lake
+    run_for_s: float
+
+    def __post_init__(self) -> None:
+        self.until = time.monotonic() + self.run_for_s
+        self.due_at = dict.fromkeys(self.lake, 0.0)
+        self.pause = dict.fromkeys(self.lake, 0.0)
+        self.quiet_since = time.monotonic()
+        self.tick_s = TICK_S if self.run_for_s else 60.0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no table begins again."""
+        idle_s, now = self.lake.settings.idle_s, time.monotonic()
+        is_idle = idle_s and now - self.quiet_since > idle_s
+        return self.lake.stop.is_set() or bool(is_idle) or (now >= self.until and not self._is_first)
+
+    @property
+    def _is_first(self) -> bool:
+        return any(at == 0.0 for at in self.due_at.values())
+
+    def due(self) -> list[Table]:
+        """Return the tables that are due now; they are not due again before they have ended."""
+        now, is_over = time.monotonic(), self.is_over
+        found = [table for table, at in self.due_at.items() if at <= now and not is_over]
+        self.due_at |= dict.fromkeys(found, float("inf"))
+        return found
+
+    def ended(self, table: Table, result: Result) -> None:
+        """Let a table be due again: after a failure later each time."""
+        trigger_s = self.lake.settings.trigger_s
+        self.pause[table] = min(max(2 * self.pause[table], 1.0), LONGEST_PAUSE_S) if result.failed else trigger_s
+        self.due_at[table] = time.monotonic() + self.pause[table]
+        if result.status in DONE.values():
+            self.quiet_since = time.monotonic()
+
+
+def attempt(table: Table, work: Work) -> Result:
+    """Do `work` for one table; an error is its result."""
+    began = time.monotonic()
+    try:
+        with table.busy:
+            result = work(table)
+    except PositionMovedError as error:
+        result = Result(table.source, "skipped", str(error), error.code)
+    except LoadWaitsError as error:
+        result = Result(table.source, "waiting", str(error), error.code)
+    except StoppedError as error:
+        result = Result(table.source, "stopped", str(error), error.code, decision=True)
+    except Exception as error:
+        result = Result.of_error(table.source, error)
+    return replace(result, seconds=time.monotonic() - began)
+
+
+def _added(before: Result | None, now: Result) -> Result:
+    """Return the result of a table over all looks: its counts add up, and the last status with news counts."""
+    if before is None:
+        return now
+    names = {**before.counts, **now.counts}
+    counts = {name: before.counts.get(name, 0) + now.counts.get(name, 0) for name in names}
+    newest = before if now.status == "unchanged" and not before.failed else now
+    return replace(newest, counts=counts, seconds=before.seconds + now.seconds)
+
+
+@contextmanager
+def stop_requests(lake: Lake) -> Iterator[None]:
+    """Let the first SIGINT or SIGTERM end the run after the batches in progress; the second has its usual effect."""
+    before: dict[int, Any] = {}
+
+    def on_signal(number: int, frame: object) -> None:
+        lake.say(f"{signal.Signals(number).name}: stopping after the batches in progress; a second one aborts them")
+        signal.signal(number, before[number])
+        lake.stop.set()
+
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,71 @@
+"""Creates missing tables, and brings columns to their specs. Tables fail alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from frazil.iceberg.columns import Columns, Step, evolved
+from frazil.iceberg.create import create_table
+from frazil.iceberg.soundness import require_sound
+from frazil.iceberg.sql_text import quoted
+from frazil.iceberg.swap import Change, commit, written
+from frazil.pipeline import all_changes, run, schema_changes
+from frazil.pipeline.column_rules import require_names
+from frazil.results import Result, Results
+
+if TYPE_CHECKING:
+    from frazil.pipeline.lake import Lake
+    from frazil.pipeline.table import Table
+
+READERS = {
+    2: "Every engine reads format v2. It can be raised to v3 later, by one statement.",
+    3: "Format v3 has row ids, and one deletion vector for each file. Athena does not read it, and it cannot be undone.",
+}
+
+
+def set_up(lake: Lake) -> Results:
+    """Create the tables that are missing, and bring the others to their specs."""
+    version = lake.settings.format_version
+    lake.say(f"new tables have format v{version}. {READERS[version]}")
+    session = lake.spark  # which makes the catalog's database
+    spaces = {table.name.rpartition(".")[0] for table in lake} | {lake.settings.ops_namespace}
+    for space in sorted(spaces):
+        session.sql(f"CREATE NAMESPACE IF NOT EXISTS {quoted(f'{lake.settings.catalog}.{space}')}")
+    return Results(run.each(lake, set_up_table))
+
+
+def set_up_table(table: Table) -> Result:
+    """Create a table if its first file can be read by the spec, or bring its columns to the spec.
+
+    A first file that shows a mistake in the spec is an error before anything is made.
+    """
+    lake, spec = table.lake, all_changes.with_columns(table.spec)
+    is_there = lake.catalog.table_exists(table.name)
+    if not is_there or not table.stored.position.load:
+        require_first_file(table)
+    require_names(spec.lake_names, spec, spec.file)
+    stored, is_new = create_table(lake.catalog, spec, lake.settings.format_version, lambda: lake.spark)
+    table.stored = stored
+    if is_new:
+        return Result(table.source, "created")
+    found = schema_changes.follow(table.known, spec, table.policy)
+    if not found.changes:
+        return Result(table.source, "exists")
+    require_sound(stored)
+    columns = evolved(stored, found.plan)
+    change = Change("row delta", columns=columns.steps, properties=columns.properties)
+    commit(stored, written(stored, change), lambda: change, stored.position, stored.position)
+    return Result(table.source, "exists", f"columns: {', '.join(map(_told, found.plan.steps)) or 'what files say of them'}")
+
+
+def require_first_file(table: Table) -> None:
+    """Raise what a table's first file shows to be wrong with its spec."""
+    spec = all_changes.with_columns(table.spec)
+    reader, there = table.lake.source.reader(table.spec), table.lake.source.look(table.spec, None)
+    files = [*there.loads.values(), *there.changes]
+    shown = reader.columns(files[0], (), files[1:2]) if files else None
+    schema_changes.follow(Columns(-1, ()), spec, table.policy, [shown] if shown else [])
+
+
+def _told(step: Step) -> str:
+    return " ".join(step.values())

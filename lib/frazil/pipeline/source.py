@@ -1,0 +1,75 @@
+"""Where changes come from: for each table ordered files that never change. A stream becomes so by its landing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from frazil.dms import documents
+from frazil.dms.listing import TableFiles, list_shared, list_table
+from frazil.dms.load_gate import load_gate
+from frazil.dms.mappings import resolve
+from frazil.dms.position import Position
+from frazil.dms.source_file import SourceTable
+from frazil.dms.storage import Storage
+from frazil.engine.read import TableReader
+from frazil.settings.parameters import Settings
+from frazil.settings.spec import TableSpec
+
+
+class Source(Protocol):
+    """What one environment reads: a folder of files, or the landing of a stream."""
+
+    def look(self, spec: TableSpec, position: Position | None) -> TableFiles:
+        """Return a table's files: with a position those that may be new, else all."""
+
+    def reader(self, spec: TableSpec, storage: Storage | None = None) -> TableReader:
+        """Return what reads a table's files by a spec; with a `storage` those that lie there."""
+
+    def waits(self, source: str) -> str:
+        """Return why the load of a source table is not complete, and what to do; empty if nothing says so."""
+
+
+class FileSource:
+    """A folder in which DMS writes files."""
+
+    def __init__(self, settings: Settings, specs: Mapping[str, TableSpec]):
+        from frazil.discover.source_folders import require_own_folders
+
+        self.settings = settings
+        self.storage = Storage(settings.place("source"))
+        self.target = documents.s3_target(Path(settings.place("endpoint")))
+        self.rules = documents.rules(Path(settings.place("mappings"))) if settings.mappings else []
+        self._shared = require_own_folders({name: resolve(self.rules, spec) for name, spec in specs.items()})
+
+    def look(self, spec: TableSpec, position: Position | None) -> TableFiles:
+        """Return a table's files: with a position those that may be new, else all.
+
+        Raises SameSourceError, and SourceFolderError if nothing is there and not even a folder for the schema.
+        """
+        if spec.source in self._shared:
+            raise self._shared[spec.source]
+        written, folder = resolve(self.rules, spec), self.target.cdc_path
+        shared = list_shared(self.storage, folder, position.last if position else "") if folder else ()
+        place = f"{written.schema}/{written.table}"
+        found = list_table(self.storage, place, self.target.date_partition, position, shared)
+        if not (position or found.loads or found.changes):
+            from frazil.discover.source_folders import require_schema_folder
+
+            require_schema_folder(self.storage, written.schema, written.table)
+        return found
+
+    def reader(self, spec: TableSpec, storage: Storage | None = None) -> TableReader:
+        """Return what reads a table's files by a spec; with a `storage` those that lie there."""
+        return TableReader(storage or self.storage, SourceTable(spec, resolve(self.rules, spec), self.target))
+
+    def waits(self, source: str) -> str:
+        """Return why DMS's statistics say that a load is not complete; empty if they do not."""
+        gate = load_gate(self.settings)
+        return gate.waits(source) if gate else ""
+
+
+def open_source(settings: Settings, specs: Mapping[str, TableSpec]) -> Source:
+    """Open the source that the settings name."""
+    return FileSource(settings, specs)
