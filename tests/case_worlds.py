@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import contextmanager
+from datetime import datetime
 from time import time
 
 from dms_writer import D, I, Messages, U, columns_of, file_name, typed_parquet
@@ -98,7 +99,8 @@ class Case:
         for name in step.get("gone", []):
             source.path(t, source.named(name)).unlink()
         for name, days in step.get("aged", {}).items():
-            os.utime(source.path(t, source.named(name)), (time() - 86_400 * days,) * 2)
+            named = datetime.strptime(f"{name[:8]}+0000", "%Y%m%d%z").timestamp() if days == "as named" else 0.0
+            os.utime(source.path(t, source.named(name)), (named or time() - 86_400 * days,) * 2)
 
     def _with_snapshots(self, statement: str) -> str:
         """Return a statement with the ids of snapshots: `{s-1}` is the one that was made last, `{s-2}` the one before."""

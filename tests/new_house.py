@@ -13,6 +13,7 @@ import yaml
 
 import table_reader
 from frazil.dms.file_marks import are_unchanged
+from frazil.dms.load_rule import MixedLoadError
 from frazil.dms.mappings import resolve as resolve_rules
 from frazil.dms.position import read_position
 from frazil.engine import file_batches
@@ -181,11 +182,13 @@ def _restart(world: World, of, table: str, kind: str) -> Result:
     is_same = of.stored.position.load and are_unchanged(there.storage, there.loads, of.stored.position.load)
     has_times = bool(world.source.settings.get("TimestampColumnName", "ts"))
     if kind == "all" or not is_same:
-        of.restart("next" if kind == "pending" else None if has_times else "first")
+        try:
+            of.restart("next" if kind == "pending" else None if has_times else "first")
+        except MixedLoadError:
+            if kind == "pending":
+                raise
+            of.restart("first")  # a person knows better
     found = world.load(tables=[table])[table]
-    if kind == "all" and found.code == "load-mixed":  # a person knows better
-        of.restart("first")
-        found = world.load(tables=[table])[table]
     status = {"all": "replayed", "pending": "reloaded"}[kind] if found.status == "loaded" else found.status
     return Result(table, status, found.code, found.note, found.counts, found.decision)
 

@@ -24,7 +24,7 @@ class Batch:
 
     position: Position
     files: dict[str, str]
-    waiting: tuple[str, ...]
+    waiting: tuple[str, ...] | None
     committed: float
 
 
@@ -52,7 +52,8 @@ def summary_of(storage: Storage, files: Mapping[str, DmsFile], waiting: Sequence
 def batch_of(position: Position, summary: Mapping[str, str], committed: float) -> Batch:
     """Return what the summary of a snapshot with a position says of its batch."""
     marks = msgspec.json.decode(summary.get(FILES, "{}"), type=dict[str, str])
-    return Batch(position, marks, tuple(summary.get(WAITING, "").split()), committed)
+    waiting = tuple(summary[WAITING].split()) if WAITING in summary else None
+    return Batch(position, marks, waiting, committed)
 
 
 def applied_files(batches: Iterable[Batch]) -> Applied:
@@ -67,7 +68,7 @@ def applied_files(batches: Iterable[Batch]) -> Applied:
         known.append(batch)
     if not known:
         return Applied({}, "", 0.0)
-    waiting = next((batch.waiting for batch in known if batch.files), ())
+    waiting = next((batch.waiting for batch in known if batch.waiting is not None), ())
     marks = {name: mark for batch in reversed(known) for name, mark in batch.files.items()}
     return Applied(marks, base_name(known[-1].position.last), known[-1].committed, waiting)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import dropwhile
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -15,6 +16,7 @@ from frazil.dms.applied import FILES, WAITING, applied_files
 from frazil.dms.file_marks import mark_of
 from frazil.dms.file_names import base_name, is_change_file, order_of
 from frazil.dms.listing import TableFiles
+from frazil.dms.load_rule import require_all_there, require_one_load
 from frazil.dms.pending import FileChangedError, FileVanishedError, LateFileError, RepeatedHourError, findings
 from frazil.dms.position import Position, read_position
 from frazil.errors import FrazilError, nearest
@@ -48,13 +50,17 @@ def restart(table: Table, changes_from: str | None = None) -> None:
     `changes_from` is the first change file to apply, or a time in UTC; `next`: those that are not applied yet; None: all
     that DMS's clock does not put before the load. `first`: all; then a person says, too, that the load files are one load.
     """
-    stored = table.stored
-    stored.refresh()
-    position = stored.position
-    last = position.last
-    if changes_from != NEXT:
-        last = _newest_before(table, changes_from, through=False) if changes_from else ""
-    applied = applied_files(applied_batches(table))
+    table.stored.refresh()
+    position, batches = table.stored.position, applied_batches(table)
+    applied = applied_files(dropwhile(lambda batch: not batch.position.load, batches))
+    there = table.lake.source.look(table.spec, None)
+    last = _newest_before(table, there, changes_from, through=False) if changes_from else ""
+    if changes_from == NEXT:
+        last = next((batch.position.last for batch in batches if batch.position.load), "")
+    if changes_from != FIRST:
+        require_one_load(there, applied, table.source)
+    if changes_from:
+        require_all_there(there, applied, last, table.source)
     accepted = {name: place for name, place in position.accepted.items() if name in applied.marks}
     after = Position(batch=position.batch + 1, last=last, accepted=accepted)
     known = _columns_by_name(table)
@@ -65,21 +71,23 @@ def restart(table: Table, changes_from: str | None = None) -> None:
 def accept(table: Table, name: str) -> None:
     """Take a file as it is: a late one is applied now, a changed one counts as applied, a vanished one is given up."""
     look = Look(table)
-    stored, position = table.stored, table.stored.position
-    applied = applied_files(applied_batches(table))
+    position, applied = table.stored.position, applied_files(applied_batches(table))
     found = {name: f.error for f in findings(look.there, position, applied) for name in f.names}
     if name in applied.marks or name in position.accepted:
         found.setdefault(name, DecisionError)  # decided before
     error = found.get(name)
     there = {f.name: f for f in look.there.changes}
     if error in (LateFileError, RepeatedHourError) or (error is None and name in there):
-        _decide(table, Change("row delta"), structs.replace(position, accepted={**position.accepted, name: position.last}), "accept", name)
-    elif error in (FileChangedError, FileVanishedError):
-        mark = mark_of(look.there.storage, {name: there[name]}) if name in there else ""
-        rest = " ".join(n for n in applied.waiting if n != name)
-        summary = {FILES: msgspec.json.encode({name: mark}).decode(), WAITING: rest}
-        rows = None if name == base_name(position.last) and name not in there else position.rows
-        _decide(table, Change("row delta", summary=summary), structs.replace(position, rows=rows), "accept", name)
+        after = structs.replace(position, accepted={**position.accepted, name: position.last})
+        _decide(table, Change("row delta"), after, "accept", name)
+    elif error is FileChangedError:
+        marks = {name: mark_of(look.there.storage, {name: there[name]})}
+        change = Change("row delta", summary={FILES: msgspec.json.encode(marks).decode()})
+        _decide(table, change, position, "accept", name)
+    elif error is FileVanishedError:
+        change = Change("row delta", summary={WAITING: " ".join(n for n in applied.waiting if n != name)})
+        rows = None if name == base_name(position.last) else position.rows
+        _decide(table, change, structs.replace(position, rows=rows), "accept", name)
     elif error is None:
         raise DecisionError(f"{table.source}: there is no file {name} to accept", nearest(name, found or there))
 
@@ -129,8 +137,8 @@ def adopt(table: Table, place: str = LAST) -> None:
         return
     if stored.own is not None:
         raise PositionAlreadyError(f"{table.source} has a position already: {stored.position.last}", "run 02_cdc_merge")
-    last = _newest_before(table, place, through=True)
     there = table.lake.source.look(table.spec, None)
+    last = _newest_before(table, there, place, through=True)
     create.adopt(stored, spec, Position(batch=1, load=mark_of(there.storage, there.loads), last=last))
 
 
@@ -206,14 +214,13 @@ def _columns_by_name(table: Table) -> Columns:
     return Columns(metadata.current_schema_id, tuple(found), known.dropped)
 
 
-def _newest_before(table: Table, place: str, through: bool) -> str:
+def _newest_before(table: Table, there: TableFiles, place: str, through: bool) -> str:
     """Return the path of the newest change file before a place, or `through` it; empty: none is.
 
     Raises NoPositionError for a text that is no file of the table, and no time.
     """
-    if place in (FIRST, OF_LOAD):
+    if place in (FIRST, NEXT, OF_LOAD):
         return ALL if place == FIRST else ""
-    there = table.lake.source.look(table.spec, None)
     before = _before_name(there, place, through) if is_change_file(place) else _before_time(there, place, table.source)
     if before is None:
         names = [f.name for f in there.changes[-20:]]

@@ -121,8 +121,9 @@ class Look:
         """Return the next files of changes as a batch."""
         there, source = self.there, self.table.source
         applied = applied_files(applied_batches(self.table))
-        self._require_in_order(position, applied)
         files = pending_files(there, position, applied)
+        is_accepted = bool(files) and files[0].name in position.accepted
+        late = self._require_in_order(position, applied, is_accepted)
         if not files:
             return None
         settings = self.table.lake.settings
@@ -140,17 +141,23 @@ class Look:
         columns = tuple(self._columns_of(file) for file in found.files)
         named = {file.name: file for file in found.files}
         return Batch(
-            source, "changes", position, after, named, columns, self.reader, found.begin, found.end, found.left, self.at_s
+            source, "changes", position, after, named, columns, self.reader, found.begin, found.end, (*found.left, *late), self.at_s
         )
 
-    def _require_in_order(self, position: Position, applied: Applied) -> None:
-        """Raise what stops the table, once for the files of this look."""
+    def _require_in_order(self, position: Position, applied: Applied, is_accepted: bool) -> list[DmsFile]:
+        """Raise what stops the table, once for the files of this look; a file that a person accepted comes before.
+
+        Returns the files that wait for a decision.
+        """
         if self._checked:
-            return
+            return []
         require_same_load(self.there, position, applied, self.table.source)
-        for finding in (audit if self.audits else findings)(self.there, position, applied):
-            raise finding.raised(self.table.source)
-        self._checked = True
+        found = (audit if self.audits else findings)(self.there, position, applied)
+        if found and not is_accepted:
+            raise found[0].raised(self.table.source)
+        self._checked = not found
+        names = {name for finding in found for name in finding.names}
+        return [file for file in self.there.changes if file.name in names]
 
     def _columns_of(self, file: DmsFile) -> FileColumns | None:
         """Return the columns of a file, which is looked at once."""
