@@ -73,13 +73,19 @@ def spec_of(world: World, table: str) -> dict[str, Any]:
     """Return a spec in this library's words: its layouts are `columns_until`."""
     said = {n: v for n, v in world.specs[table].items() if n not in ("max_bad_percent", "layouts")}
     said["columns"] = [{n: v for n, v in column.items() if n != "nullable"} for column in said["columns"]]
+    if "key" in said.get("changes", {}):
+        said["changes"] = {n: v for n, v in said["changes"].items() if n != "key"}
     if layouts := world.specs[table].get("layouts", []):
         of_rules = world.source.rules["rules"] if has_rules(world) else []
         written = resolve_rules(of_rules, TableSpec.model_validate(said))
         names = [*dict.fromkeys([*written.columns, *written.added, *written.images])]
         for layout in layouts:
             has = [name for name in layout.get("columns") or names if name not in layout.get("without", [])]
-            said.setdefault("columns_until", {})[layout["until"]] = has
+            until = layout["until"]
+            name = until if until[8:9] == "-" else f"{re.sub('[^0-9]', '', until)[:8]}-{re.sub('[^0-9]', '', until)[8:]}000.csv"
+            said.setdefault("columns_until", {})[name] = has
+            if layout.get("load"):
+                said["columns_until"]["LOAD00000001.csv"] = has
     return said
 
 

@@ -103,7 +103,7 @@ class New:
         """Return medians of the last steps."""
         ms = ", ".join(f"{p} {1000 * median(s[p] for s in self.parts[-late:]):.1f}" for p in self.parts[-1])
         table = self.room.table
-        return f"{ms} ms; {len(table.live_files)} files, {len(table.committed_ms)} snapshots in {table.metadata_bytes >> 10} kB"
+        return f"{ms} ms; {len(table.live_files)} files, {len(table.snapshots)} snapshots in {table.metadata_bytes >> 10} kB"
 
 
 class Old:

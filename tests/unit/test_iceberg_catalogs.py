@@ -129,7 +129,7 @@ def test_a_catalog_that_forgets_is_refused(disk_lake, monkeypatch, fault):
     monkeypatch.setattr(catalog, "of_table", do if fault in FORGETS else forgetful)
     with pytest.raises(swap.ForgetfulCatalogError):
         catalog_probe.require_kept(w.table)
-    assert len(w.opened().committed_ms) == 2 and w.opened().head
+    assert len(w.opened().snapshots) == 2 and w.opened().head
 
 
 def test_a_table_gets_new_credentials_when_its_own_are_old(lake, tmp_path, monkeypatch):

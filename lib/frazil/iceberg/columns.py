@@ -43,6 +43,8 @@ class Known(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     """The name that it had in files, if its successor has it now: this one stands beside, and no file has it."""
     former: tuple[str, ...] = ()
     """Earlier names in files, the newest first."""
+    renamed: bool = False
+    """Whether no file had its present name yet."""
     carried: bool = True
     """Whether the newest file had it."""
     later: bool = False

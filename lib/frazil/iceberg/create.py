@@ -111,7 +111,7 @@ def _require_ours(table: LakeTable, spec: TableSpec) -> None:
 def _is_outdated(table: LakeTable, digest: str) -> bool:
     """Return whether a table was created from another version of its spec, and never got a row."""
     made, position = table.metadata.properties.get(MADE), table.position
-    never = position == Position(schema=position.schema) and not table.live_files
+    never = position.load in ("", "none") and not (position.last or position.quarantine or table.live_files)
     return made is not None and made != digest and never
 
 

@@ -145,9 +145,9 @@ class LakeTable:
         return self._manifests.count(self.head.manifest_list) if self.head else 0
 
     @property
-    def committed_ms(self) -> list[int]:
-        """When each snapshot that is kept was committed."""
-        return [snapshot["timestamp-ms"] for snapshot in self._snapshots.values()]
+    def snapshots(self) -> list[Snapshot]:
+        """All snapshots that are kept, also those that are no part of main."""
+        return [*map(Snapshot.of, self._snapshots.values())]
 
     @property
     def tags(self) -> dict[str, int]:

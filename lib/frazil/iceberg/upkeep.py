@@ -49,7 +49,7 @@ def measure(table: LakeTable) -> Health:
     gone = sum(map(table.vectors.count, files))
     rows, size = sum(f.rows for f in files) - gone, sum(f.size for f in files)
     median = float(np.median([f.size for f in files])) if files else 0.0
-    return Health(rows, len(files), size, median, gone, len(deletes), len(table.committed_ms), table.metadata_bytes)
+    return Health(rows, len(files), size, median, gone, len(deletes), len(table.snapshots), table.metadata_bytes)
 
 
 def missing_tags(table: LakeTable, now: datetime) -> Iterator[tuple[str, Snapshot, timedelta]]:
@@ -97,7 +97,7 @@ def expire_if_large(table: LakeTable, keep_hours: float) -> int:
     """Expire while ingesting, once the metadata are large and a quarter of the snapshots is old; return how many are gone."""
     if table.metadata_bytes <= MOST_METADATA:
         return 0
-    committed, since = table.committed_ms, _kept_since_ms(keep_hours)
+    committed, since = [s.committed_ms for s in table.snapshots], _kept_since_ms(keep_hours)
     return expire(table, keep_hours) if sum(ms < since for ms in committed) > len(committed) / 4 else 0
 
 

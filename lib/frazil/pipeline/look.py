@@ -24,6 +24,7 @@ from frazil.iceberg.columns import known_columns
 from frazil.iceberg.snapshots import POSITION
 from frazil.iceberg.soundness import require_sound
 from frazil.pipeline.batch import Batch
+from frazil.pipeline.facts import DECISION
 
 if TYPE_CHECKING:
     from frazil.pipeline.table import Table
@@ -121,7 +122,7 @@ class Look:
         """Return the next files of changes as a batch."""
         there, source = self.there, self.table.source
         applied = applied_files(applied_batches(self.table))
-        files = pending_files(there, position, applied)
+        files = pending_files(there, structs.replace(position, accepted=self._accepted(position)), applied)
         is_accepted = bool(files) and files[0].name in position.accepted
         late = self._require_in_order(position, applied, is_accepted)
         if not files:
@@ -136,13 +137,20 @@ class Look:
         )
         if most is not None:
             found = replace(found, files=found.files[:1], left=(*found.files[1:], *found.left), end=found.begin + most)
-        sound = structs.replace(position, stopped="")  # what the audit found is mended
+        sound = structs.replace(position, stopped="", accepted=self._accepted(position))  # the audit's finding is mended
         after = found.position_after(sound, there.below(found.files[-1]))
         columns = tuple(self._columns_of(file) for file in found.files)
         named = {file.name: file for file in found.files}
         return Batch(
             source, "changes", position, after, named, columns, self.reader, found.begin, found.end, (*found.left, *late), self.at_s
         )
+
+    def _accepted(self, position: Position) -> dict[str, str]:
+        """Return the files that a person accepted, also before somebody rolled the table back behind that decision."""
+        last, made = order_of(position.last), (s for s in self.table.stored.snapshots if DECISION in s.summary)
+        known = [read_position(s.summary[POSITION], self.table.source).accepted for s in made]
+        before = {name: place for one in known for name, place in one.items() if order_of(place) > last}
+        return {**before, **position.accepted}
 
     def _require_in_order(self, position: Position, applied: Applied, is_accepted: bool) -> list[DmsFile]:
         """Raise what stops the table, once for the files of this look; a file that a person accepted comes before.

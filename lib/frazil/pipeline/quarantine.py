@@ -6,6 +6,7 @@ obsolete. A change that lacks columns waits if a row of its key does. So does an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -90,6 +91,8 @@ def require_admitted(changes: Changes, files: Sequence[str], spec: TableSpec, se
     if names := _without_operations(changes, files):
         right = "correct IncludeOpForFullLoad or CdcHasOp in the endpoint's JSON, or the columns in the spec"
         raise NoOperationsError(f"{spec.source}: no row of {names[0]} has an operation in its place", right, shown)
+    if wider := next(filter(None, (_wider(r, spec) for r in bad.slice(0, NAMED).to_pylist())), ""):
+        cure = f"write type: {wider} there, which needs no new load; or {cure}"
     if (spec.on_bad_rows or settings.on_bad_rows) == "stop":
         other = "on_bad_rows: quarantine leaves such rows out of the lake until they are replayed"
         raise BadRowError(rows, f"{cure}; or {other}", shown)
@@ -201,6 +204,19 @@ def _bounded(waiting: pa.Table, of: BatchFiles) -> pa.Table:
         problem = f"{of.reader.table.spec.source}: rows of {waiting.nbytes >> 20} MB would wait, and {MOST_BYTES >> 20} MB may"
         raise QuarantineFullError(problem, "replay rows that wait, or discard them")
     return waiting
+
+
+def _wider(row: dict, spec: TableSpec) -> str:
+    """Return the type that holds a number which is too large for its column, with the column; empty for other faults."""
+    column = next((c for c in spec.columns if c.name == row["column"]), None)
+    number = re.match(r"'[+-]?0*(\d+)(?:\.(\d+))?' does not fit", row["reason"])
+    if column is None or number is None or not column.dms_type.startswith(("INT", "UINT", "NUMERIC")) or column.mask:
+        return ""
+    scale = max(column.arguments[1] if column.arguments else 0, len(number[2] or ""))
+    if not scale and column.dms_type != "NUMERIC" and int(number[1]) < 2**63:
+        return f"INT8 for {column.name}"
+    whole = max(len(number[1]), column.arguments[0] - column.arguments[1] if column.arguments else 0)
+    return f"NUMERIC({whole + scale},{scale}) for {column.name}" if whole + scale <= 38 else ""
 
 
 def _fault(row: dict) -> str:

@@ -98,7 +98,8 @@ class _Done:
     def add(self, commit: Commit) -> None:
         """Add a batch."""
         self.batches += 1
-        self.status = DONE[commit.kind]
+        if commit.counts.get("replayed", 1):  # else all of them are still bad
+            self.status = DONE[commit.kind]
         for name, count in commit.counts.items():
             self.counts[name] = self.counts.get(name, 0) + count
 

@@ -122,9 +122,8 @@ class _Columns:
             earlier = dict.fromkeys((known.name, *column.renamed_from, *known.former))
             kind, comment = wanted if widens else known.type, column.comment or known.comment
             former = tuple(name for name in earlier if name != column.name)
-            return replace(
-                known, name=column.name, type=kind, dms=column.type, comment=comment, former=former, by="spec"
-            )
+            found = replace(known, name=column.name, type=kind, dms=column.type, comment=comment, former=former, by="spec")
+            return replace(found, renamed=known.renamed or known.name != column.name)
         if self.policy.type == "refuse" or column.name in spec.key:
             raise _other_type(known, column, spec)
         taken = {*spec.lake_names, *self.kept, *(other.name for other in self.before.columns)}
@@ -163,7 +162,9 @@ class _Columns:
         self._bring(file, new)
         self._lose(file, gone)
         self.read = {
-            name: replace(known, type=self._wider(known, file), carried=name not in lacks)
+            name: replace(
+                known, type=self._wider(known, file), carried=name not in lacks, renamed=known.renamed and name not in file.names
+            )
             for name, known in self.read.items()
         }
         self.kept = {name: replace(known, carried=name in back) for name, known in self.kept.items()}

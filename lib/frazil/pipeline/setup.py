@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from frazil.core.row_blocks import RowBordersError
+from frazil.core.rows import UnreadableFileError
+from frazil.engine.parquet_columns import ColumnTypeError
 from frazil.iceberg.columns import Columns, Step, evolved
 from frazil.iceberg.create import create_table
 from frazil.iceberg.soundness import require_sound
@@ -42,12 +46,14 @@ def set_up_table(table: Table) -> Result:
     lake, spec = table.lake, all_changes.with_columns(table.spec)
     is_there = lake.catalog.table_exists(table.name)
     if not is_there or not table.stored.position.load:
-        require_first_file(table)
+        with suppress(ColumnTypeError, RowBordersError, UnreadableFileError):  # the load names them
+            require_first_file(table)
     require_names(spec.lake_names, spec, spec.file)
     stored, is_new = create_table(lake.catalog, spec, lake.settings.format_version, lambda: lake.spark)
-    table.stored = stored
     if is_new:
+        table.stored = stored
         return Result(table.source, "created")
+    stored = table.stored
     found = schema_changes.follow(table.known, spec, table.policy)
     if not found.changes:
         return Result(table.source, "exists")

@@ -25,7 +25,7 @@ from frazil.engine.read import TableReader
 from frazil.engine.waiting_rows import WAITING, as_files
 from frazil.errors import Finding, FrazilError
 from frazil.iceberg import side_files, swap
-from frazil.iceberg.columns import Columns, known_columns
+from frazil.iceberg.columns import Columns, Known, known_columns
 from frazil.iceberg.doubled_keys import names_of
 from frazil.iceberg.key_segments import Segments
 from frazil.iceberg.locate import Found, locate, wants_segments
@@ -35,6 +35,7 @@ from frazil.iceberg.swap import Change, PositionMovedError
 from frazil.iceberg.table import LakeTable
 from frazil.pipeline import all_changes, decisions, facts, quarantine, schema_changes
 from frazil.pipeline.batch import Batch, BatchChanges, BatchColumns, BatchLatest, Commit, WrittenBatch
+from frazil.pipeline.column_renames import same_columns
 from frazil.pipeline.load import write_load
 from frazil.pipeline.look import Look
 from frazil.pipeline.quarantine import Kept
@@ -69,12 +70,24 @@ class Table:
     @cached_property
     def stored(self) -> LakeTable:
         """The table in the lake, as of the last look or commit."""
-        return LakeTable(self.lake.catalog, self.spec.target, self.spec.key, lambda: self.lake.spark)
+        stored = LakeTable(self.lake.catalog, self.spec.target, self.spec.key, lambda: self.lake.spark)
+        if 0 in stored.key_ids and (known := known_columns(stored.metadata)):  # the spec renames columns of the key
+            same = same_columns(known, self.spec)
+            stored.key_ids[:] = [same[name].id if name in same else 0 for name in self.spec.key]
+        return stored
 
     @property
     def known(self) -> Columns:
-        """What the table knows of its columns."""
-        return known_columns(self.stored.metadata) or Columns(-1, ())
+        """What the table knows of its columns, and of those of others that the spec lists now."""
+        metadata, listed = self.stored.metadata, {c.name: c for c in self.spec.lake_columns}
+        known = known_columns(metadata) or Columns(-1, ())
+        own = {column.name for column in known.columns}
+        added = tuple(
+            Known(field.field_id, field.name, str(field.field_type), listed[field.name].type, carried=False, later=True)
+            for field in metadata.schema().fields
+            if known.columns and field.name in listed and field.name not in own
+        )
+        return structs.replace(known, columns=(*known.columns, *added)) if added else known
 
     def read_spec(self) -> TableSpec:
         """Return the spec by which files are read now: as declared, with columns that files brought."""
@@ -85,7 +98,7 @@ class Table:
 
     def carried_names(self, reader: TableReader, known: Columns) -> tuple[str, ...]:
         """Return the names in files of the columns that the newest applied file had; none if it had all."""
-        gone = {column.name for column in known.columns if not column.carried}
+        gone = {column.name for column in known.columns if column.renamed or not column.carried}
         table = reader.table
         listed = [n for n, column in table.written.columns.items() if column not in gone]
         return (*listed, *table.written.added, *table.written.images) if gone else ()
@@ -150,7 +163,8 @@ class Table:
                 reader.columns(file, its.carried if its else ())
                 for file, its in zip(batch.files.values(), batch.columns, strict=True)
             )
-        return BatchColumns(spec, found.plan if found.changes else None, of_files, reader)
+        has_new = found.changes or self.known != known_columns(self.stored.metadata)
+        return BatchColumns(spec, found.plan if has_new else None, of_files, reader)
 
     def read(self, batch: Batch, columns: BatchColumns) -> BatchChanges:
         """Return the typed changes of a batch, in order, with its bad rows."""
@@ -158,8 +172,9 @@ class Table:
         last = len(batch.files) - 1
         for number, (file, its) in enumerate(zip(batch.files.values(), columns.of_files, strict=True)):
             begin, end = (0 if number else batch.begin), (batch.end if number == last else None)
-            if its:
-                parts += columns.reader.read(file, its, begin, end, number)
+            if its:  # what a file lacks keeps its values in stored rows
+                read = columns.reader.read(file, its, begin, end, number)
+                parts += [replace(part, rows=part.rows.drop_columns([*its.lacks])) for part in read]
         changes = concat(parts) if parts else all_changes.no_changes(columns.spec)
         return BatchChanges(batch, columns, changes)
 
@@ -309,7 +324,7 @@ def _counts(latest: BatchLatest) -> dict[str, int]:
     batch, count = changes.batch, len(changes.changes.rows) + len(changes.changes.bad)
     found = {"files": len(batch.files), "changes": count, "written": len(latest.latest.deleted) - deleted, "deleted": deleted}
     if batch.replay:
-        return {"replayed": len(batch.replay.rows) - kept.added, "still_bad": kept.added + len(batch.stay or ()), **found}
+        return {"replayed": len(batch.replay.rows) - kept.added - len(kept.ended), "still_bad": kept.added + len(batch.stay or ()), **found}
     return {**found, "quarantined": kept.added}
 
 
