@@ -9,6 +9,7 @@ from frazil.core.changes import AFTER, BEFORE, COMMITTED, OP, SEQUENCE, Reading
 from frazil.core.row_blocks import Dialect
 from frazil.dms.columns_by_place import Headerless
 from frazil.dms.file_header import UNKNOWN, has_header, roles_by_name
+from frazil.dms.mappings import RENAMED
 from frazil.dms.source_file import SourceFile, SourceTable
 from frazil.errors import FrazilError
 
@@ -82,6 +83,7 @@ def _found(
     spec, written, target = table.spec, table.written, table.target
     names = tuple(name for name, _ in columns)
     types = {role: kind for role, (_, kind) in zip(roles, columns, strict=True)}
+    carried = [n for n in table.now(file) if n in names or AFTER + written.columns.get(n, "") in types]
     before = [role.removeprefix(BEFORE) for role in types if role.startswith(BEFORE)]
     kept = {OP, COMMITTED, SEQUENCE, *(AFTER + name for name in spec.lake_names), *(BEFORE + name for name in spec.key)}
     _require_key_and_op(table, file, types, dialect, earlier)
@@ -99,7 +101,7 @@ def _found(
         unknown={role.removeprefix(UNKNOWN): kind for role, kind in types.items() if role.startswith(UNKNOWN)},
         types={} if dialect else {r.removeprefix(AFTER): kind for r, kind in types.items() if r.startswith(AFTER)},
         lacks=tuple(name for name in written.names if name in spec.lake_names and AFTER + name not in types),
-        carried=tuple(n for n in table.now(file) if n in names or AFTER + written.columns.get(n, "") in types),
+        carried=(*carried, *(RENAMED + name for name in carried if name not in names)),
         earlier=earlier,
         further_keys=tuple(column for column in before if column not in {*spec.key, *written.images.values()}),
     )

@@ -12,6 +12,8 @@ from frazil.settings.spec import TableSpec
 
 SEQUENCE = re.compile(r"\s*\$?AR_H_CHANGE_SEQ\s*", re.IGNORECASE)
 """The expression of an added column that is the witness of order."""
+RENAMED = "renamed "
+"""Before a present name among those that a file carries: the file has the column under an earlier name."""
 _IMAGES: dict[str, Callable[[Column, TableSpec], bool]] = {
     "pk-only": lambda column, spec: column.name in spec.key,
     "non-lob": lambda column, spec: column.dms_type not in ("CLOB", "NCLOB", "BLOB"),
@@ -72,7 +74,7 @@ class Written:
         """
         found: dict[str, str] = {}
         for column, known in sorted(self.names.items(), key=lambda entry: entry[1][0] in names):
-            own = known[:1] if known[0] in carried else known
+            own = known[:1] if known[0] in carried and RENAMED + known[0] not in carried else known
             if newest := next((name for name in own if name in names and name not in found), ""):
                 found[newest] = column
         return found

@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import org.apache.iceberg.*;
+import org.apache.iceberg.catalog.TableIdentifier;
 import org.apache.iceberg.exceptions.CommitFailedException;
 import org.apache.iceberg.exceptions.ValidationException;
 import org.apache.iceberg.expressions.Expressions;
@@ -22,9 +23,9 @@ public class Commits {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final String TAG = "frazil";
 
-    /** Return a handle of a table. It stays open. */
-    public Table load(SparkSession spark, String name) throws Exception {
-        return Spark3Util.loadIcebergTable(spark, name);
+    /** Return a handle of a table. It stays open. Its name is no SQL, in which `${…}` would be a variable. */
+    public Table load(SparkSession spark, String catalog, String name) throws Exception {
+        return Spark3Util.loadIcebergCatalog(spark, catalog).loadTable(TableIdentifier.parse(name));
     }
 
     /** Return location and JSON of a table's newest metadata, with a line break between; "" if it is still at `known`. */

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frazil.errors import FrazilError
-from frazil.iceberg.sql_text import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +43,7 @@ def commits(spark: SparkSession, catalog: str) -> Any:
 
 def opened(spark: SparkSession, catalog: str, name: str) -> Any:
     """Return Java's handle of a table, which stays open."""
-    return commits(spark, catalog).load(spark._jsparkSession, quoted(f"{catalog}.{name}"))
+    return commits(spark, catalog).load(spark._jsparkSession, catalog, name)
 
 
 def causes(error: BaseException) -> list[tuple[str, str]]:

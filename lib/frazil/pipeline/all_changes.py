@@ -19,7 +19,9 @@ COLUMNS = (
     Column(name="_op", type="STRING", comment="I, U or D; a load row is an I"),
     Column(name="_commit_ts", type="DATETIME", utc=True, comment="When the source committed"),
     Column(name="_seq", type="STRING", comment="The sequence that DMS gave the change"),
-    Column(name="_object", type="STRING", comment="The file that it came in: their order by name is the order of changes"),
+    Column(
+        name="_object", type="STRING", comment="The file that it came in: their order by name is the order of changes"
+    ),
     Column(name="_row", type="INT4", comment="The row in that file, from 1"),
 )
 """The columns after the source's."""
@@ -41,7 +43,9 @@ def without_columns(spec: TableSpec) -> TableSpec:
 def no_changes(spec: TableSpec) -> Changes:
     """Return the changes of files that have none."""
     rows = pa.table({c.name: pa.array([], arrow_type(c.lake_type)) for c in spec.lake_columns})
-    facts = pa.table({"file": pa.array([], pa.int32()), "number": pa.array([], pa.int64()), OP: pa.array([], pa.string())})
+    facts = pa.table(
+        {"file": pa.array([], pa.int32()), "number": pa.array([], pa.int64()), OP: pa.array([], pa.string())}
+    )
     return Changes(rows, facts, BAD.empty_table())
 
 

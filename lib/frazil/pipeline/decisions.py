@@ -173,7 +173,9 @@ def _discard_by(table: Table, value: Any) -> None:
 
 def _stop_by(table: Table, value: Any) -> None:
     table.stored.refresh()
-    if not table.stored.position.stopped and not any(s.summary.get(DECISION) == f"stop {value}" for s in table.stored.ancestors()):
+    if not table.stored.position.stopped and not any(
+        s.summary.get(DECISION) == f"stop {value}" for s in table.stored.ancestors()
+    ):
         stop(table, str(value))
 
 
@@ -209,7 +211,9 @@ def _columns_by_name(table: Table) -> Columns:
         Known(0, c.name, "", c.type, key=c.name in table.spec.key, mask=c.mask) for c in table.spec.lake_columns
     )
     found = (
-        structs.replace(k, id=there[k.name].field_id, type=str(there[k.name].field_type)) for k in own if k.name in there
+        structs.replace(k, id=there[k.name].field_id, type=str(there[k.name].field_type))
+        for k in own
+        if k.name in there
     )
     return Columns(metadata.current_schema_id, tuple(found), known.dropped)
 

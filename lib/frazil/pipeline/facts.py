@@ -12,7 +12,9 @@ from frazil.dms.applied import summary_of
 from frazil.engine.delays import histogram
 from frazil.pipeline.batch import Batch
 
-KIND, COUNTS, DELAYS, NEWEST, DECISION = (f"frazil.{name}" for name in ("kind", "counts", "delays", "newest", "decision"))
+KIND, COUNTS, DELAYS, NEWEST, DECISION = (
+    f"frazil.{name}" for name in ("kind", "counts", "delays", "newest", "decision")
+)
 """Entries of a summary: the kind of a batch; its counts; its delays by stage; the newest time of the source in it, in epoch seconds; what a person decided."""
 
 

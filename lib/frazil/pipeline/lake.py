@@ -76,7 +76,9 @@ class Lake:
 
     @cached_property
     def _session(self) -> SparkSession:
-        return spark.session(self.settings, self.say)
+        session = spark.session(self.settings, self.say)
+        session.conf.set("spark.sql.variable.substitute", "false")  # a name may look like a variable
+        return session
 
     @cached_property
     def catalog(self) -> Catalog:

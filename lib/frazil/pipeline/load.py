@@ -106,7 +106,9 @@ def _rows(table: Table, batch: Batch, columns: BatchColumns, seen: _Seen) -> Ite
     for part, path in _parts(batch, columns):
         if said != path and len(names) > 1:
             before = sum(file.size for file in [*batch.files.values()][: names.index(path)])
-            table.lake.say(f"{table.source}: load file {names.index(path) + 1} of {len(names)}, {before / size:.0%} done")
+            table.lake.say(
+                f"{table.source}: load file {names.index(path) + 1} of {len(names)}, {before / size:.0%} done"
+            )
             said = path
         _note(part, seen)
         yield part.rows if table.spec.key else all_changes.rows_of(part, of)

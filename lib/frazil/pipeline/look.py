@@ -137,12 +137,24 @@ class Look:
         )
         if most is not None:
             found = replace(found, files=found.files[:1], left=(*found.files[1:], *found.left), end=found.begin + most)
-        sound = structs.replace(position, stopped="", accepted=self._accepted(position))  # the audit's finding is mended
+        sound = structs.replace(
+            position, stopped="", accepted=self._accepted(position)
+        )  # the audit's finding is mended
         after = found.position_after(sound, there.below(found.files[-1]))
         columns = tuple(self._columns_of(file) for file in found.files)
         named = {file.name: file for file in found.files}
         return Batch(
-            source, "changes", position, after, named, columns, self.reader, found.begin, found.end, (*found.left, *late), self.at_s
+            source,
+            "changes",
+            position,
+            after,
+            named,
+            columns,
+            self.reader,
+            found.begin,
+            found.end,
+            (*found.left, *late),
+            self.at_s,
         )
 
     def _accepted(self, position: Position) -> dict[str, str]:

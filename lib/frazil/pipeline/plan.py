@@ -116,7 +116,11 @@ def _late(table: Table) -> dict[str, Any]:
     try:
         batch = look.next(loads=True)
     except LoadWaitsError as error:
-        return row | {"pending": len(look.there.changes), "lag_s": _waited(look.there.changes), "problem": error.problem}
+        return row | {
+            "pending": len(look.there.changes),
+            "lag_s": _waited(look.there.changes),
+            "problem": error.problem,
+        }
     files = [*batch.files.values(), *batch.left] if batch else []
     return row | {"pending": len(files), "lag_s": _waited(files)}
 

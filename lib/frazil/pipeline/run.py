@@ -82,7 +82,11 @@ def _keep_fast(table: Table, has_others: bool) -> None:
 
 
 def _told(commit: Commit) -> str:
-    counts = ", ".join(many(count, name.removesuffix("s")) for name, count in commit.counts.items() if name in ("files", "changes", "rows"))
+    counts = ", ".join(
+        many(count, name.removesuffix("s"))
+        for name, count in commit.counts.items()
+        if name in ("files", "changes", "rows")
+    )
     return f"{DONE[commit.kind]} {counts} in {commit.seconds:.2f} s"
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from frazil.dms.file_columns import FileColumns
+from frazil.dms.mappings import RENAMED
 from frazil.iceberg.columns import ColumnPlan, Columns, Known, iceberg_type
 from frazil.pipeline.column_renames import require_clear_renames, same_columns
 from frazil.pipeline.column_rules import (
@@ -122,7 +123,9 @@ class _Columns:
             earlier = dict.fromkeys((known.name, *column.renamed_from, *known.former))
             kind, comment = wanted if widens else known.type, column.comment or known.comment
             former = tuple(name for name in earlier if name != column.name)
-            found = replace(known, name=column.name, type=kind, dms=column.type, comment=comment, former=former, by="spec")
+            found = replace(
+                known, name=column.name, type=kind, dms=column.type, comment=comment, former=former, by="spec"
+            )
             return replace(found, renamed=known.renamed or known.name != column.name)
         if self.policy.type == "refuse" or column.name in spec.key:
             raise _other_type(known, column, spec)
@@ -163,7 +166,7 @@ class _Columns:
         self._lose(file, gone)
         self.read = {
             name: replace(
-                known, type=self._wider(known, file), carried=name not in lacks, renamed=known.renamed and name not in file.names
+                known, type=self._wider(known, file), carried=name not in lacks, renamed=RENAMED + name in file.carried
             )
             for name, known in self.read.items()
         }

@@ -43,6 +43,7 @@ def set_up_table(table: Table) -> Result:
 
     A first file that shows a mistake in the spec is an error before anything is made.
     """
+    table.require_key()
     lake, spec = table.lake, all_changes.with_columns(table.spec)
     is_there = lake.catalog.table_exists(table.name)
     if not is_there or not table.stored.position.load:
@@ -61,11 +62,14 @@ def set_up_table(table: Table) -> Result:
     columns = evolved(stored, found.plan)
     change = Change("row delta", columns=columns.steps, properties=columns.properties)
     commit(stored, written(stored, change), lambda: change, stored.position, stored.position)
-    return Result(table.source, "exists", f"columns: {', '.join(map(_told, found.plan.steps)) or 'what files say of them'}")
+    return Result(
+        table.source, "exists", f"columns: {', '.join(map(_told, found.plan.steps)) or 'what files say of them'}"
+    )
 
 
 def require_first_file(table: Table) -> None:
     """Raise what a table's first file shows to be wrong with its spec."""
+    table.require_key()
     spec = all_changes.with_columns(table.spec)
     reader, there = table.lake.source.reader(table.spec), table.lake.source.look(table.spec, None)
     files = [*there.loads.values(), *there.changes]

@@ -18,6 +18,7 @@ from msgspec import structs
 
 from frazil.core.changes import Changes, concat
 from frazil.dms.file_names import order_of
+from frazil.dms.mappings import RENAMED
 from frazil.dms.pending import LateFileError
 from frazil.dms.position import Position, SideFile
 from frazil.engine.empty_load import require_load
@@ -43,7 +44,7 @@ from frazil.settings.spec import TableSpec
 
 if TYPE_CHECKING:
     from frazil.pipeline.lake import Lake
-    
+
 
 class StoppedError(FrazilError, code="stopped", decision=True):
     """A person, or the audit, stopped a table. Resume it by the stop's id when its cause is mended."""
@@ -89,19 +90,25 @@ class Table:
         )
         return structs.replace(known, columns=(*known.columns, *added)) if added else known
 
-    def read_spec(self) -> TableSpec:
-        """Return the spec by which files are read now: as declared, with columns that files brought."""
+    def require_key(self) -> None:
+        """Raise NoKeyError unless the spec says how changes find their rows."""
         if self.spec.policy == "refuse":
             cure = f"write key: … into {self.spec.file}, or without_key: append"
             raise NoKeyError(f"{self.source} has no key, so its changes find no rows", cure)
+
+    def read_spec(self) -> TableSpec:
+        """Return the spec by which files are read now: as declared, with columns that files brought."""
+        self.require_key()
         return schema_changes.read_spec(self.known, self.spec)
 
     def carried_names(self, reader: TableReader, known: Columns) -> tuple[str, ...]:
-        """Return the names in files of the columns that the newest applied file had; none if it had all."""
-        gone = {column.name for column in known.columns if column.renamed or not column.carried}
-        table = reader.table
-        listed = [n for n, column in table.written.columns.items() if column not in gone]
-        return (*listed, *table.written.added, *table.written.images) if gone else ()
+        """Return the names that the newest applied file carried, as `FileColumns.carried` has them; none if it had all."""
+        gone = {column.name for column in known.columns if not column.carried}
+        renamed = {column.name for column in known.columns if column.renamed}
+        written = reader.table.written
+        names = [*(n for n, column in written.columns.items() if column not in gone), *written.added, *written.images]
+        marked = [RENAMED + n for n, column in written.columns.items() if column in renamed - gone]
+        return (*names, *marked) if gone or renamed else ()
 
     def require_not_stopped(self) -> None:
         """Raise StoppedError if a person, or the audit, stopped the table."""
@@ -284,7 +291,9 @@ class Table:
         return write_batch(stored, self.segments, found, plan)
 
     def _have_segments(self) -> None:
-        if self.segments is None and wants_segments(self.stored, self.lake.settings.run_for_s > 0, self.lake.budget.size // 4):
+        if self.segments is None and wants_segments(
+            self.stored, self.lake.settings.run_for_s > 0, self.lake.budget.size // 4
+        ):
             self.segments = Segments()
 
     def _require_free(self, keys: pa.Table) -> None:
@@ -306,7 +315,9 @@ class Table:
         is_late = batch.kind == "changes" and order_of([*batch.files][0]) < order_of(batch.planned.last)
         if not is_late or np.isnan(committed).all():
             return
-        newest = max((float(s.summary[facts.NEWEST]) for s in self.stored.ancestors() if facts.NEWEST in s.summary), default=0.0)
+        newest = max(
+            (float(s.summary[facts.NEWEST]) for s in self.stored.ancestors() if facts.NEWEST in s.summary), default=0.0
+        )
         if np.nanmin(committed) < newest:
             detail = "; it has changes from before those that are applied, which it would undo"
             raise Finding(LateFileError, tuple(batch.files), detail).raised(self.source)
@@ -322,9 +333,18 @@ def _counts(latest: BatchLatest) -> dict[str, int]:
     """Return what a batch has, writes and leaves waiting."""
     changes, kept, deleted = latest.changes, latest.kept, int(latest.latest.deleted.sum())
     batch, count = changes.batch, len(changes.changes.rows) + len(changes.changes.bad)
-    found = {"files": len(batch.files), "changes": count, "written": len(latest.latest.deleted) - deleted, "deleted": deleted}
+    found = {
+        "files": len(batch.files),
+        "changes": count,
+        "written": len(latest.latest.deleted) - deleted,
+        "deleted": deleted,
+    }
     if batch.replay:
-        return {"replayed": len(batch.replay.rows) - kept.added - len(kept.ended), "still_bad": kept.added + len(batch.stay or ()), **found}
+        return {
+            "replayed": len(batch.replay.rows) - kept.added - len(kept.ended),
+            "still_bad": kept.added + len(batch.stay or ()),
+            **found,
+        }
     return {**found, "quarantined": kept.added}
 
 
