@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from frazil.dms.storage import store_at
 from frazil.errors import nearest, safe
 from frazil.iceberg.catalog import open_catalog
-from frazil.pipeline import plan, run, setup
-from frazil.pipeline.plan import Plan
+from frazil.pipeline import plan as plans
+from frazil.pipeline import run
+from frazil.pipeline import setup as setups
 from frazil.pipeline.source import Source, open_source
 from frazil.pipeline.table import Table
-from frazil.results import Results
 from frazil.settings import memory, spark
 from frazil.settings.environment import resolve
 from frazil.settings.parameters import SettingError, Settings
@@ -23,7 +23,6 @@ from frazil.settings.spec import load_specs
 from frazil.settings.state_folder import state_address
 
 if TYPE_CHECKING:
-    import pandas as pd
     from obstore.store import ObjectStore
     from pyiceberg.catalog import Catalog
     from pyspark.sql import SparkSession
@@ -100,22 +99,5 @@ class Lake:
 
     # --- what notebooks call
 
-    def setup(self) -> Results:
-        """Create missing tables, and bring columns to their specs."""
-        return setup.set_up(self)
-
-    def plan(self) -> Plan:
-        """Return what a run would do to each table, and what needs a decision."""
-        return plan.plan(self)
-
-    def lateness(self) -> pd.DataFrame:
-        """Return how late each table is."""
-        return plan.lateness(self)
-
-    def load(self) -> Results:
-        """Apply the load of every table that has none."""
-        return run.load(self)
-
-    def merge(self) -> Results:
-        """Apply everything that is pending, once or for `run_for_s`."""
-        return run.merge(self)
+    setup, load, merge = setups.set_up, run.load, run.merge
+    plan, lateness = plans.plan, plans.lateness

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from frazil.errors import many
@@ -24,7 +24,7 @@ from frazil.results import Result, Results
 if TYPE_CHECKING:
     from frazil.pipeline.lake import Lake
 
-TICK_S, LONGEST_PAUSE_S = 0.2, 60.0
+SHORTEST_WAIT_S, LONGEST_WAIT_S, LONGEST_PAUSE_S = 0.01, 1.0, 60.0
 DONE = {"load": "loaded", "changes": "merged", "replay": "replayed"}
 """The status of a table by the kind of its last batch."""
 Work = Callable[[Table], Result]
@@ -46,72 +46,46 @@ def load_table(table: Table) -> Result:
     batch = table.look().next(loads=True)
     if batch is None or batch.kind != "load":
         return Result(table.source, "unchanged")
-    commit = table.apply(batch)
-    if batch.files or batch.left:
-        return Result(table.source, "loaded", counts=dict(commit.counts))
+    done = _result(table.apply(batch))
     note = "no load files yet: counts as empty; its changes are applied as they come"
-    return Result(table.source, "empty", note, counts=dict(commit.counts))
+    return done if batch.files or batch.left else replace(done, status="empty", note=note)
 
 
 def merge_table(table: Table) -> Result:
     """Apply what is pending for a table, batch by batch; what came since waits for the next look."""
-    lake, done = table.lake, _Done(table.source)
+    lake, done = table.lake, Result(table.source, "unchanged")
     decisions.carry_out(table)
     look = table.look()
     while batch := look.next():
-        commit = table.apply(batch)
-        done.add(commit)
-        lake.say(f"{table.source}: {_told(commit)}; {many(len(batch.left), 'file')} left")
-        if lake.stop.is_set() or done.batches == lake.settings.max_batches:
+        made = _result(table.apply(batch), len(batch.left))
+        lake.say(f"{table.source}: {made.note}")
+        done = _added(done, made)
+        if lake.stop.is_set() or done.counts["batches"] == lake.settings.max_batches:
             break
-    if not done.batches and table.segments is not None:
+    if not done.counts and table.segments is not None:
         table.segments.have(table.stored)
-    _keep_fast(table, bool(look.others))
-    return done.result
+    keep_fast(table)
+    return replace(done, note="")
 
 
-def _keep_fast(table: Table, has_others: bool) -> None:
+def keep_fast(table: Table) -> None:
     """Do what keeps a table fast between batches: fold small files, expire, let the tag be the newest snapshot."""
     stored, settings = table.stored, table.lake.settings
     if "handle" in vars(stored):
         if settings.run_for_s:
             fold(stored)
         expire_if_large(stored, settings.keep_hours)
-    if has_others and stored.own and stored.own.id != stored.head_id:
+    if stored.own and stored.own.id != stored.head_id:
         pass_others(stored)
 
 
-def _told(commit: Commit) -> str:
-    counts = ", ".join(
-        many(count, name.removesuffix("s"))
-        for name, count in commit.counts.items()
-        if name in ("files", "changes", "rows")
-    )
-    return f"{DONE[commit.kind]} {counts} in {commit.seconds:.2f} s"
-
-
-@dataclass
-class _Done:
-    """What a run did to a table."""
-
-    table: str
-    batches: int = 0
-    status: str = "unchanged"
-    counts: dict[str, int] = field(default_factory=dict)
-
-    def add(self, commit: Commit) -> None:
-        """Add a batch."""
-        self.batches += 1
-        if commit.counts.get("replayed", 1):  # else all of them are still bad
-            self.status = DONE[commit.kind]
-        for name, count in commit.counts.items():
-            self.counts[name] = self.counts.get(name, 0) + count
-
-    @property
-    def result(self) -> Result:
-        """The result of the table."""
-        counts = {"batches": self.batches, **self.counts} if self.batches else {}
-        return Result(self.table, self.status, counts=counts)
+def _result(commit: Commit, left: int = 0) -> Result:
+    """Return what a commit did."""
+    counts, shown = commit.counts, ("files", "changes", "rows", "replayed")
+    told = ", ".join(many(counts[name], name.removesuffix("s")) for name in shown if name in counts)
+    note = f"{DONE[commit.kind]} {told} in {commit.seconds:.2f} s; {many(left, 'file')} left"
+    status = DONE[commit.kind] if counts.get("replayed", 1) else "unchanged"  # all of them are still bad
+    return Result(commit.table, status, note, counts={"batches": 1, **counts})
 
 
 # --- the loop
@@ -128,10 +102,9 @@ def each(lake: Lake, work: Work, run_for_s: float = 0.0) -> list[Result]:
                 flying[pool.submit(attempt, table, work)] = table
             if not flying and clock.is_over:
                 return [results[table.source] for table in lake if table.source in results]
-            ended, _ = wait(flying, timeout=clock.tick_s, return_when=FIRST_COMPLETED)
             if not flying:
-                time.sleep(clock.tick_s)
-            for future in ended:
+                time.sleep(clock.wait_s)
+            for future in wait(flying, clock.wait_s, FIRST_COMPLETED).done:
                 table, found = flying.pop(future), future.result()
                 clock.ended(table, found)
                 results[table.source] = _added(results.get(table.source), found)
@@ -149,7 +122,11 @@ class _Clock:
         self.due_at = dict.fromkeys(self.lake, 0.0)
         self.pause = dict.fromkeys(self.lake, 0.0)
         self.quiet_since = time.monotonic()
-        self.tick_s = TICK_S if self.run_for_s else 60.0
+
+    @property
+    def wait_s(self) -> float:
+        """How long nothing is due."""
+        return min(max(min(self.due_at.values()) - time.monotonic(), SHORTEST_WAIT_S), LONGEST_WAIT_S)
 
     @property
     def is_over(self) -> bool:

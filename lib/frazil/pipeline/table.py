@@ -117,35 +117,9 @@ class Table:
             cure = f'decide {{"{self.source}": {{"resume": "{stop}"}}}} when its cause is mended'
             raise StoppedError(f"{self.source} is stopped: {why}", cure)
 
-    # --- decisions
-
-    def restart(self, changes_from: str | None = None) -> None:
-        """Load the table again; see `decisions.restart`."""
-        decisions.restart(self, changes_from)
-
-    def accept(self, name: str) -> None:
-        """Take a late, changed or vanished file as it is."""
-        decisions.accept(self, name)
-
-    def stop(self, why: str) -> str:
-        """Let the table take no batch until a person resumes it; return the stop's id."""
-        return decisions.stop(self, why)
-
-    def resume(self, stop: str) -> None:
-        """End a stop, by its id."""
-        decisions.resume(self, stop)
-
-    def replay(self, side_file: str) -> None:
-        """Let the waiting rows of a side file be the next batch."""
-        decisions.replay(self, side_file)
-
-    def discard(self, side_file: str, why: str) -> None:
-        """Give up the waiting rows of a side file."""
-        decisions.discard(self, side_file, why)
-
-    def adopt(self, place: str = "last") -> None:
-        """Take over a table that another pipeline has fed up to a place."""
-        decisions.adopt(self, place)
+    restart, accept, adopt = decisions.restart, decisions.accept, decisions.adopt
+    stop, resume = decisions.stop, decisions.resume
+    replay, discard = decisions.replay, decisions.discard
 
     # --- the steps
 
