@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from frazil.errors import FrazilError, many, safe
@@ -82,6 +82,15 @@ class Results(Shown, Sequence[Result]):
     def __len__(self) -> int:
         return len(self._results)
 
+    @classmethod
+    def together(cls, results: Iterable[Result]) -> Results:
+        """Return one result for each table of several verbs; a failure stays, whatever came after it."""
+        found: dict[str, Result] = {}
+        for now in results:
+            before = found.get(now.table)
+            found[now.table] = before if before and before.failed else added(before, now)
+        return cls([*found.values()])
+
     @property
     def busiest(self) -> str | None:
         """The table to which most was done; the first by name if nothing was; None without tables."""
@@ -124,6 +133,16 @@ class Results(Shown, Sequence[Result]):
         from frazil.report.tables import html
 
         return html(self.to_pandas(), bad=[r.failed for r in self])
+
+
+def added(before: Result | None, now: Result) -> Result:
+    """Return a table's result after one more: counts add up, and the last status with news counts."""
+    if before is None:
+        return now
+    names = {**before.counts, **now.counts}
+    counts = {name: before.counts.get(name, 0) + now.counts.get(name, 0) for name in names}
+    newest = before if now.status in ("unchanged", "equal") and not before.failed else now
+    return replace(newest, counts=counts, seconds=before.seconds + now.seconds)
 
 
 class TablesFailedError(FrazilError, code="tables-failed"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -20,11 +21,26 @@ from frazil.iceberg.columns import ColumnPlan
 from frazil.iceberg.snapshots import Snapshot
 from frazil.iceberg.swap import Change, Written
 from frazil.pipeline.quarantine import Kept
+from frazil.results import Result, Shown
 from frazil.settings.spec import TableSpec
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-@dataclass(frozen=True)
-class Batch:
+DONE = {"load": "loaded", "changes": "merged", "replay": "replayed"}
+"""The status of a table by the kind of its last batch."""
+
+
+class _Value(Shown):
+    def to_pandas(self) -> pd.DataFrame:
+        """Return what a cell shows, with a sentence about it."""
+        from frazil.pipeline.show import shown
+
+        return shown(self)
+
+
+@dataclass(frozen=True, repr=False)
+class Batch(_Value):
     """What is applied to a table in one commit.
 
     `kind` is `load`, `changes` or `replay`. `files` are read in their order: after row `begin` of the first, to row `end`
@@ -50,8 +66,8 @@ class Batch:
     """All files of the table, of a load."""
 
 
-@dataclass(frozen=True)
-class BatchColumns:
+@dataclass(frozen=True, repr=False)
+class BatchColumns(_Value):
     """How the files of a batch are read, and what the table's columns need before; `plan` is None if nothing changes."""
 
     spec: TableSpec
@@ -60,8 +76,8 @@ class BatchColumns:
     reader: TableReader
 
 
-@dataclass(frozen=True)
-class BatchChanges:
+@dataclass(frozen=True, repr=False)
+class BatchChanges(_Value):
     """The typed changes of a batch, in order, with its bad rows."""
 
     batch: Batch
@@ -85,8 +101,8 @@ class BatchChanges:
         return committed.cast(pa.int64()).cast(pa.float64()).to_numpy() / 1e6, landed
 
 
-@dataclass(frozen=True)
-class BatchLatest:
+@dataclass(frozen=True, repr=False)
+class BatchLatest(_Value):
     """What a batch comes to: the last change of each key, and the rows that wait afterwards."""
 
     changes: BatchChanges
@@ -94,8 +110,8 @@ class BatchLatest:
     kept: Kept
 
 
-@dataclass(frozen=True)
-class WrittenBatch:
+@dataclass(frozen=True, repr=False)
+class WrittenBatch(_Value):
     """A batch whose files are written, which no reader sees. It may be committed twice: the second time finds the first.
 
     `again` writes its files again, for a newer state of the table. `times` are epoch seconds for each change: when the
@@ -111,8 +127,8 @@ class WrittenBatch:
     times: tuple[np.ndarray, np.ndarray] | None = None
 
 
-@dataclass(frozen=True)
-class Commit:
+@dataclass(frozen=True, repr=False)
+class Commit(_Value):
     """A batch that is in the table, with its position."""
 
     table: str
@@ -120,3 +136,9 @@ class Commit:
     snapshot: Snapshot
     counts: Mapping[str, int]
     seconds: float
+
+    @property
+    def result(self) -> Result:
+        """The result of a table with this batch; a replay of which all rows are still bad is no news."""
+        status = DONE[self.kind] if self.counts.get("replayed", 1) else "unchanged"
+        return Result(self.table, status, counts={"batches": 1, **self.counts})

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 from frazil.dms.storage import store_at
 from frazil.errors import nearest, safe
 from frazil.iceberg.catalog import open_catalog
+from frazil.pipeline import lint as lints
 from frazil.pipeline import plan as plans
 from frazil.pipeline import run
 from frazil.pipeline import setup as setups
+from frazil.pipeline import waiting_list
+from frazil.pipeline.plan import Plan
 from frazil.pipeline.source import Source, open_source
 from frazil.pipeline.table import Table
 from frazil.settings import memory, spark
@@ -47,7 +50,10 @@ class Lake:
             raise SettingError(f"tables: there is no spec of '{unknown[0]}'", nearest(unknown[0], specs))
         self.source: Source = open_source(settings, specs)
         self.tables = [Table(self, specs[name]) for name in settings.tables or specs]
+        self.planned: Plan | None = None
+        """The last plan."""
         self._starting = threading.RLock()
+        self._begin_record()
 
     def __iter__(self) -> Iterator[Table]:
         return iter(self.tables)
@@ -60,6 +66,17 @@ class Lake:
         if source not in found:
             raise SettingError(f"there is no table '{source}'", nearest(source, found))
         return found[source]
+
+    def pick(self, table: str | None) -> Table:
+        """Return a table by its source name; None: the busiest of the last plan, else the first by name."""
+        return self[table or (self.planned and self.planned.busiest) or min(one.source for one in self.tables)]
+
+    def _begin_record(self) -> None:
+        from frazil.report.run_record import RunRecord, run_folder
+
+        self.folder = run_folder(self.settings.place("runs"), self.settings.env, self.notebook)
+        """The run's folder, which the first file makes; it may be on S3."""
+        self.record = RunRecord(self.notebook, self.settings.env)
 
     def say(self, text: str) -> None:
         """Print a line about the run."""
@@ -99,5 +116,10 @@ class Lake:
 
     # --- what notebooks call
 
-    setup, load, merge = setups.set_up, run.load, run.merge
-    plan, lateness = plans.plan, plans.lateness
+    lint, setup, load, merge = lints.lint, setups.set_up, run.load, run.merge
+    lateness, quarantine = plans.lateness, waiting_list.waiting
+
+    def plan(self) -> Plan:
+        """Return what a run would do to each table, and what needs a decision."""
+        self.planned = plans.plan(self)
+        return self.planned

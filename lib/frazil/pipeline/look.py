@@ -135,7 +135,8 @@ class Look:
             lambda file: self.reader.measure(file, self._columns_of(file)),
             (settings.max_batch_mb * MB, MOST_MEMORY),
         )
-        if most is not None:
+        is_late = order_of(files[0].path) < order_of(position.last)
+        if most is not None and not is_late:  # a late file is one batch, of which no position says a part
             found = replace(found, files=found.files[:1], left=(*found.files[1:], *found.left), end=found.begin + most)
         sound = structs.replace(
             position, stopped="", accepted=self._accepted(position)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from frazil.pipeline.table import Table
 
 
-@dataclass
+@dataclass(repr=False)
 class Plan(Shown):
     """What a run would do to each table: a row per table."""
 

@@ -16,17 +16,15 @@ from frazil.iceberg.compaction import fold
 from frazil.iceberg.swap import PositionMovedError, pass_others
 from frazil.iceberg.upkeep import expire_if_large
 from frazil.pipeline import decisions
-from frazil.pipeline.batch import Commit
+from frazil.pipeline.batch import DONE, Commit
 from frazil.pipeline.look import LoadWaitsError
 from frazil.pipeline.table import StoppedError, Table
-from frazil.results import Result, Results
+from frazil.results import Result, Results, added
 
 if TYPE_CHECKING:
     from frazil.pipeline.lake import Lake
 
 SHORTEST_WAIT_S, LONGEST_WAIT_S, LONGEST_PAUSE_S = 0.01, 1.0, 60.0
-DONE = {"load": "loaded", "changes": "merged", "replay": "replayed"}
-"""The status of a table by the kind of its last batch."""
 Work = Callable[[Table], Result]
 
 
@@ -46,7 +44,7 @@ def load_table(table: Table) -> Result:
     batch = table.look().next(loads=True)
     if batch is None or batch.kind != "load":
         return Result(table.source, "unchanged")
-    done = _result(table.apply(batch))
+    done = table.apply(batch).result
     note = "no load files yet: counts as empty; its changes are applied as they come"
     return done if batch.files or batch.left else replace(done, status="empty", note=note)
 
@@ -57,18 +55,18 @@ def merge_table(table: Table) -> Result:
     decisions.carry_out(table)
     look = table.look()
     while batch := look.next():
-        made = _result(table.apply(batch), len(batch.left))
-        lake.say(f"{table.source}: {made.note}")
-        done = _added(done, made)
+        made = table.apply(batch)
+        lake.say(f"{table.source}: {_told(made)}; {many(len(batch.left), 'file')} left")
+        done = added(done, made.result)
         if lake.stop.is_set() or done.counts["batches"] == lake.settings.max_batches:
             break
     if not done.counts and table.segments is not None:
         table.segments.have(table.stored)
     keep_fast(table)
-    return replace(done, note="")
+    return done
 
 
-def keep_fast(table: Table) -> None:
+def keep_fast(table: Table) -> Result:
     """Do what keeps a table fast between batches: fold small files, expire, let the tag be the newest snapshot."""
     stored, settings = table.stored, table.lake.settings
     if "handle" in vars(stored):
@@ -77,15 +75,13 @@ def keep_fast(table: Table) -> None:
         expire_if_large(stored, settings.keep_hours)
     if stored.own and stored.own.id != stored.head_id:
         pass_others(stored)
+    return Result(table.source, "unchanged")
 
 
-def _result(commit: Commit, left: int = 0) -> Result:
-    """Return what a commit did."""
+def _told(commit: Commit) -> str:
     counts, shown = commit.counts, ("files", "changes", "rows", "replayed")
     told = ", ".join(many(counts[name], name.removesuffix("s")) for name in shown if name in counts)
-    note = f"{DONE[commit.kind]} {told} in {commit.seconds:.2f} s; {many(left, 'file')} left"
-    status = DONE[commit.kind] if counts.get("replayed", 1) else "unchanged"  # all of them are still bad
-    return Result(commit.table, status, note, counts={"batches": 1, **counts})
+    return f"{DONE[commit.kind]} {told} in {commit.seconds:.2f} s"
 
 
 # --- the loop
@@ -107,7 +103,7 @@ def each(lake: Lake, work: Work, run_for_s: float = 0.0) -> list[Result]:
             for future in wait(flying, clock.wait_s, FIRST_COMPLETED).done:
                 table, found = flying.pop(future), future.result()
                 clock.ended(table, found)
-                results[table.source] = _added(results.get(table.source), found)
+                results[table.source] = added(results.get(table.source), found)
 
 
 @dataclass
@@ -161,25 +157,16 @@ def attempt(table: Table, work: Work) -> Result:
     try:
         with table.busy:
             result = work(table)
-    except PositionMovedError as error:
-        result = Result(table.source, "skipped", str(error), error.code)
-    except LoadWaitsError as error:
-        result = Result(table.source, "waiting", str(error), error.code)
-    except StoppedError as error:
-        result = Result(table.source, "stopped", str(error), error.code, decision=True)
     except Exception as error:
-        result = Result.of_error(table.source, error)
+        result = result_of(table, error)
     return replace(result, seconds=time.monotonic() - began)
 
 
-def _added(before: Result | None, now: Result) -> Result:
-    """Return the result of a table over all looks: its counts add up, and the last status with news counts."""
-    if before is None:
-        return now
-    names = {**before.counts, **now.counts}
-    counts = {name: before.counts.get(name, 0) + now.counts.get(name, 0) for name in names}
-    newest = before if now.status == "unchanged" and not before.failed else now
-    return replace(newest, counts=counts, seconds=before.seconds + now.seconds)
+def result_of(table: Table, error: Exception) -> Result:
+    """Return the result of a table that an error ended."""
+    statuses = ((PositionMovedError, "skipped"), (LoadWaitsError, "waiting"), (StoppedError, "stopped"))
+    found = Result.of_error(table.source, error)
+    return replace(found, status=next((status for kind, status in statuses if isinstance(error, kind)), found.status))
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
@@ -30,6 +31,9 @@ class Source(Protocol):
     def waits(self, source: str) -> str:
         """Return why the load of a source table is not complete, and what to do; empty if nothing says so."""
 
+    def without_spec(self) -> list[str]:
+        """Return what the source has and no spec names, as `schema.table`, but for `ignore_tables`."""
+
 
 class FileSource:
     """A folder in which DMS writes files."""
@@ -41,7 +45,8 @@ class FileSource:
         self.storage = Storage(settings.place("source"))
         self.target = documents.s3_target(Path(settings.place("endpoint")))
         self.rules = documents.rules(Path(settings.place("mappings"))) if settings.mappings else []
-        self._shared = require_own_folders({name: resolve(self.rules, spec) for name, spec in specs.items()})
+        self._written = {name: resolve(self.rules, spec) for name, spec in specs.items()}
+        self._shared = require_own_folders(self._written)
 
     def look(self, spec: TableSpec, position: Position | None) -> TableFiles:
         """Return a table's files: with a position those that may be new, else all.
@@ -68,6 +73,15 @@ class FileSource:
         """Return why DMS's statistics say that a load is not complete; empty if they do not."""
         gate = load_gate(self.settings)
         return gate.waits(source) if gate else ""
+
+    def without_spec(self) -> list[str]:
+        """Return the folders `schema/table` that no spec has, as `schema.table`, but for `ignore_tables`."""
+        from frazil.discover.source_folders import folders_without_spec
+
+        taken = [*(f"{own.schema}/{own.table}" for own in self._written.values()), self.target.cdc_path or ""]
+        ignored = [".*".join(map(re.escape, text.split("%"))) for text in self.settings.ignore_tables]
+        names = [folder.replace("/", ".", 1) for folder in folders_without_spec(self.storage, taken)]
+        return [name for name in names if not any(re.fullmatch(one, name) for one in ignored)]
 
 
 def open_source(settings: Settings, specs: Mapping[str, TableSpec]) -> Source:

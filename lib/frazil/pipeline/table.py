@@ -157,7 +157,7 @@ class Table:
                 read = columns.reader.read(file, its, begin, end, number)
                 parts += [replace(part, rows=part.rows.drop_columns([*its.lacks])) for part in read]
         changes = concat(parts) if parts else all_changes.no_changes(columns.spec)
-        return BatchChanges(batch, columns, changes)
+        return BatchChanges(_to_the_end(batch, changes), columns, changes)
 
     def latest(self, changes: BatchChanges) -> BatchLatest:
         """Return the last change of each key, and the rows that wait: bad ones, and changes that must wait behind them.
@@ -320,6 +320,14 @@ def _counts(latest: BatchLatest) -> dict[str, int]:
             **found,
         }
     return {**found, "quarantined": kept.added}
+
+
+def _to_the_end(batch: Batch, changes: Changes) -> Batch:
+    """Return a batch without its cut if the last file ended before it."""
+    read = [n for table in (changes.facts, changes.bad) for n in table["number"][-1:].to_pylist()]
+    if batch.end is None or batch.after.rows != batch.end or len(batch.files) > 1 or max(read, default=0) >= batch.end:
+        return batch
+    return replace(batch, end=None, after=structs.replace(batch.after, rows=None))
 
 
 def _are_same(one: Position, other: Position) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 import pandas as pd
@@ -13,22 +14,31 @@ from frazil.errors import safe
 BAD = "color: #b3261e"
 
 
+def with_sentence(table: pd.DataFrame, sentence: str) -> pd.DataFrame:
+    """Return a table that is shown below a sentence, or as the sentence alone if it is empty."""
+    table.attrs["sentence"] = sentence
+    return table
+
+
 def text(table: pd.DataFrame) -> str:
-    """Return a table as aligned text."""
+    """Return a table as aligned text, below its sentence."""
+    sentence = safe(table.attrs.get("sentence", ""))
     if table.empty:
-        return "(nothing)"
-    return _shown(table).to_string(index=False, justify="left")
+        return sentence or "(nothing)"
+    return f"{sentence}\n".lstrip("\n") + _shown(table).to_string(index=False, justify="left")
 
 
 def html(table: pd.DataFrame, bad: Sequence[bool] = ()) -> str:
-    """Return a table as HTML, with each value escaped; `bad` marks rows in red."""
+    """Return a table as HTML below its sentence, with each value escaped; `bad` marks rows in red."""
+    sentence = escape(safe(table.attrs.get("sentence", "")))
     if table.empty:
-        return "<em>nothing</em>"
+        return sentence or "<em>nothing</em>"
     styled = _shown(table).reset_index(drop=True).style.hide(axis="index").format(escape="html")
     styled = styled.format_index(escape="html", axis="columns")
     styled = styled.map(lambda _: "text-align: left; white-space: pre-wrap")
     styled = styled.map(lambda _: "text-align: right", subset=[c for c in table if _is_number(table[c])])
-    return styled.apply(lambda row: [BAD if row.name < len(bad) and bad[row.name] else ""] * len(row), axis=1).to_html()
+    styled = styled.apply(lambda row: [BAD if row.name < len(bad) and bad[row.name] else ""] * len(row), axis=1)
+    return (f"<p>{sentence}</p>" if sentence else "") + styled.to_html()
 
 
 def figure(value: Any, name: str = "") -> str:
