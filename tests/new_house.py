@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,21 @@ from frazil.dms.position import read_position
 from frazil.engine import file_batches
 from frazil.errors import FrazilError
 from frazil.iceberg import side_files
+from frazil.pipeline import actions
 from frazil.pipeline import lake as lakes
-from frazil.pipeline import maintain
 from frazil.settings import jars, spark
 from frazil.settings.environment import resolve
 from frazil.settings.secrets import is_secret
 from frazil.settings.spec import TableSpec
-from world import Result, World
+from world import Refused, Result, World
 
 ENV = "w"
 LATEST = "02_cdc_merge"
 RENAMED = {"orphan_days": "orphan_days"}
 """The name that a setting has in this library, by the name that tests write."""
-OWN = {"input", "max_batch_files"}
+EAGER = {"dry_run": False, "keep_hours": 0.0, "daily_tags": 0}
+"""The settings by which maintenance does all that it can."""
+OWN = {"max_small_files", "max_deleted_share", "input", "max_batch_files"}
 """What tests set that is no setting of this library."""
 
 
@@ -110,7 +112,7 @@ def opened(world: World, settings: dict) -> lakes.Lake:
     declared = [p.read_text() for folder in ("params", "declared") for p in sorted((world.root / folder).glob("*.yml"))]
     declared += [p.read_text() for p in sorted(world.root.glob("*.json")) if p.name != "world.json"]
     mark = (str(world.root), json.dumps(own, sort_keys=True), "".join(declared))
-    file_batches.MOST_FILES = world.settings.get("max_batch_files", 1000)
+    file_batches.MOST_FILES = {**world.settings, **settings}.get("max_batch_files", 1000)
     if mark not in _open:
         lake = _open[mark] = lakes.open(LATEST, ENV, **own)
         lake.say = world.said.append
@@ -140,12 +142,12 @@ def session(world: World):
 def do(world: World, verb: str, settings: dict) -> list[Result]:
     """Do what a verb says; an error of the whole environment is a result of each table."""
     try:
-        lake = opened(world, settings)
+        lake = opened(world, EAGER | settings if verb == "maintain" else settings)
         if verb == "merge" and str(world.root) not in _audited:
             _audited.add(str(world.root))
             for table in lake:
                 with suppress(FrazilError):
-                    maintain.audit_table(table)
+                    actions.audit_table(table)
         return [result(r) for r in getattr(lake, verb)()]
     except FrazilError as error:
         return [Result(t, "failed", error.code, str(error), decision=error.decision) for t in world.specs]
@@ -246,6 +248,41 @@ def quarantine(world: World, table: str) -> list[dict]:
     found = rows.to_pylist() if rows is not None else []
     found.sort(key=lambda row: (row["path"], row["number"]))
     return [{"file": Path(r["path"]).name, "row": r["number"], **{n: r[n] for n in ("column", "reason", "raw")}} for r in found]
+
+
+def find(world: World, table: str, key: tuple) -> list[dict]:
+    """Return what became of a key, newest first."""
+    with _asked(world, table) as of:
+        found = of.find(*key)
+    names = [*found][4:]
+    return [
+        {"did": did, "values": dict(zip(names, row, strict=True)), "origin": origin}
+        for did, _, _, origin, *row in found.values.tolist()
+    ]
+
+
+def diff(world: World, table: str, since, until) -> tuple[dict[str, int], set[tuple]]:
+    """Return the numbers of rows that differ between two states, and some differences."""
+    with _asked(world, table) as of:
+        found = of.diff(since, until)
+    counts = dict(zip(found["change"], found["rows"], strict=True))
+    lines = {tuple(line) for line in found[["change", "key", "column", "before", "after"]].values.tolist()}
+    return {"inserted": 0, "updated": 0, "deleted": 0} | counts, lines
+
+
+def states(world: World, source_time: str) -> dict[str, dict]:
+    """Return the last state of each table with nothing newer than a time of the source."""
+    rows = opened(world, {}).states(source_time or None).to_dict("records")
+    return {row["table"].split(".", 1)[-1]: row for row in rows}
+
+
+@contextmanager
+def _asked(world: World, table: str):
+    """Give the table; raise the world's error where the library has no answer."""
+    try:
+        yield opened(world, {})[world.specs.get(table, {}).get("source", f"public.{table}")]
+    except FrazilError as error:
+        raise Refused(str(error)) from error
 
 
 def position(metadata) -> dict:
