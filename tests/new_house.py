@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from frazil.settings import jars, spark
 from frazil.settings.environment import resolve
 from frazil.settings.secrets import is_secret
 from frazil.settings.spec import TableSpec
-from world import Refused, Result, World
+from world import Result, World
 
 ENV = "w"
 LATEST = "02_cdc_merge"
@@ -248,41 +248,6 @@ def quarantine(world: World, table: str) -> list[dict]:
     found = rows.to_pylist() if rows is not None else []
     found.sort(key=lambda row: (row["path"], row["number"]))
     return [{"file": Path(r["path"]).name, "row": r["number"], **{n: r[n] for n in ("column", "reason", "raw")}} for r in found]
-
-
-def find(world: World, table: str, key: tuple) -> list[dict]:
-    """Return what became of a key, newest first."""
-    with _asked(world, table) as of:
-        found = of.find(*key)
-    names = [*found][4:]
-    return [
-        {"did": did, "values": dict(zip(names, row, strict=True)), "origin": origin}
-        for did, _, _, origin, *row in found.values.tolist()
-    ]
-
-
-def diff(world: World, table: str, since, until) -> tuple[dict[str, int], set[tuple]]:
-    """Return the numbers of rows that differ between two states, and some differences."""
-    with _asked(world, table) as of:
-        found = of.diff(since, until)
-    counts = dict(zip(found["change"], found["rows"], strict=True))
-    lines = {tuple(line) for line in found[["change", "key", "column", "before", "after"]].values.tolist()}
-    return {"inserted": 0, "updated": 0, "deleted": 0} | counts, lines
-
-
-def states(world: World, source_time: str) -> dict[str, dict]:
-    """Return the last state of each table with nothing newer than a time of the source."""
-    rows = opened(world, {}).states(source_time or None).to_dict("records")
-    return {row["table"].split(".", 1)[-1]: row for row in rows}
-
-
-@contextmanager
-def _asked(world: World, table: str):
-    """Give the table; raise the world's error where the library has no answer."""
-    try:
-        yield opened(world, {})[world.specs.get(table, {}).get("source", f"public.{table}")]
-    except FrazilError as error:
-        raise Refused(str(error)) from error
 
 
 def position(metadata) -> dict:

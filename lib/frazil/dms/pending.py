@@ -106,9 +106,7 @@ def pending_files(there: TableFiles, position: Position, applied: Applied) -> li
     due = [f for f in there.changes if f.name in waits and waits[f.name] <= last and not begun]
     upto = min((place for place in waits.values() if place > last), default="")
     others = (f for f in there.changes if order_of(f.path) > last and f.name not in waits)
-    new = takewhile(
-        lambda f: not (there.partition.repeats(f.name) or (upto and order_of(f.path) > upto)), others
-    )
+    new = takewhile(lambda f: not (there.partition.repeats(f.name) or (upto and order_of(f.path) > upto)), others)
     return one_of_copies(there.storage, [*begun, *due, *new])
 
 

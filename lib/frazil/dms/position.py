@@ -14,6 +14,10 @@ class PositionError(FrazilError, code="position"):
     """A position cannot be read: it is damaged, or of a newer version of Frazil. Use that version, or restart the table."""
 
 
+class NoPositionError(FrazilError, code="no-position", decision=True):
+    """Nothing says how far the rows of a table reach, or a place that was named is none. Adopt it at a change file, a time or its load; or restart it."""
+
+
 class SideFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A file of waiting rows in the state folder: its path there, its rows, and the CRC-32 of its bytes."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from frazil.dms.position import NoPositionError
 from frazil.errors import FrazilError
 from frazil.iceberg.columns import require_own_columns
 from frazil.iceberg.snapshots import POSITION, TAG, Snapshot
@@ -21,10 +22,6 @@ class RolledBackError(FrazilError, code="rolled-back", decision=True):
 
 class HistoryGoneError(FrazilError, code="history-gone", decision=True):
     """Others expired what links a table's position to its rows, so nobody knows whether it was rolled back. Adopt the last position if it was not."""
-
-
-class NoPositionError(FrazilError, code="no-position", decision=True):
-    """A table has rows, and nothing says how far they reach. Adopt it at a place, or restart it."""
 
 
 class ClockError(FrazilError, code="clock-wrong"):

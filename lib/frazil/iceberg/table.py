@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import time
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
 from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -187,12 +186,6 @@ class LakeTable:
         """How far the source is applied."""
         own = self.own
         return read_position(own.summary[POSITION], self.name) if own else Position()
-
-    def at(self, number: int) -> LakeTable:
-        """Return the table as it was at a kept snapshot, by its columns of now; it is only read."""
-        then = copy(self)
-        then._refs = {**self._refs, "main": number}
-        return then
 
     def ancestors(self) -> Iterator[Snapshot]:
         """Yield the current snapshot and those before it that are kept, newest first."""

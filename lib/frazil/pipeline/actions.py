@@ -107,7 +107,9 @@ def _compact(table: Table, target: int) -> dict[str, int]:
 def _old_snapshots(table: Table, since: float) -> int:
     """Return how many snapshots may expire: they are old, and no tag or branch names them."""
     named = [s.committed_ms for s in map(table.stored.snapshot, {*table.stored.tags.values()}) if s]
-    return sum(ms < since * 1000 for ms in (s.committed_ms for s in table.stored.snapshots)) - sum(ms < since * 1000 for ms in named)
+    return sum(ms < since * 1000 for ms in (s.committed_ms for s in table.stored.snapshots)) - sum(
+        ms < since * 1000 for ms in named
+    )
 
 
 def _expire(table: Table, since: float) -> dict[str, int]:

@@ -34,7 +34,7 @@ DONE = {"load": "loaded", "changes": "merged", "replay": "replayed"}
 class _Value(Shown):
     def to_pandas(self) -> pd.DataFrame:
         """Return what a cell shows, with a sentence about it."""
-        from frazil.pipeline.show import shown
+        from frazil.report.step_values import shown
 
         return shown(self)
 
@@ -134,6 +134,7 @@ class Commit(_Value):
     table: str
     kind: str
     snapshot: Snapshot
+    position: Position
     counts: Mapping[str, int]
     seconds: float
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -13,9 +12,9 @@ import msgspec
 from msgspec import structs
 
 from frazil.dms.applied import FILES, WAITING, applied_files
+from frazil.dms.change_place import FIRST, newest_before
 from frazil.dms.file_marks import mark_of
-from frazil.dms.file_names import base_name, is_change_file, order_of
-from frazil.dms.listing import TableFiles
+from frazil.dms.file_names import base_name
 from frazil.dms.load_rule import require_all_there, require_one_load
 from frazil.dms.pending import FileChangedError, FileVanishedError, LateFileError, RepeatedHourError, findings
 from frazil.dms.position import Position, read_position
@@ -23,17 +22,16 @@ from frazil.errors import FrazilError, nearest
 from frazil.iceberg import create
 from frazil.iceberg.columns import COLUMNS, Columns, Known
 from frazil.iceberg.snapshots import POSITION
-from frazil.iceberg.soundness import NoPositionError
 from frazil.iceberg.swap import Change, commit, pass_others, written
 from frazil.pipeline import all_changes
 from frazil.pipeline.facts import DECISION, KIND
-from frazil.pipeline.look import ALL, Look, applied_batches
+from frazil.pipeline.look import Look, applied_batches
 
 if TYPE_CHECKING:
     from frazil.pipeline.table import Table
 
-FIRST, NEXT, LAST, OF_LOAD = "first", "next", "last", "load"
-"""Words for places: all change files; those that are not applied; the position that is there; no change file."""
+NEXT, LAST = "next", "last"
+"""Words for places: the change files that are not applied; the position that is there."""
 
 
 class DecisionError(FrazilError, code="decision"):
@@ -54,9 +52,9 @@ def restart(table: Table, changes_from: str | None = None) -> None:
     position, batches = table.stored.position, applied_batches(table)
     applied = applied_files(dropwhile(lambda batch: not batch.position.load, batches))
     there = table.lake.source.look(table.spec, None)
-    last = _newest_before(table, there, changes_from, through=False) if changes_from else ""
-    if changes_from == NEXT:
-        last = next((batch.position.last for batch in batches if batch.position.load), "")
+    last = next((batch.position.last for batch in batches if batch.position.load), "") if changes_from == NEXT else ""
+    if changes_from not in (None, NEXT):
+        last = newest_before(there, changes_from, table.source)
     if changes_from != FIRST:
         require_one_load(there, applied, table.source)
     if changes_from:
@@ -138,7 +136,7 @@ def adopt(table: Table, place: str = LAST) -> None:
     if stored.own is not None:
         raise PositionAlreadyError(f"{table.source} has a position already: {stored.position.last}", "run 02_cdc_merge")
     there = table.lake.source.look(table.spec, None)
-    last = _newest_before(table, there, place, through=True)
+    last = newest_before(there, place, table.source, through=True)
     create.adopt(stored, spec, Position(batch=1, load=mark_of(there.storage, there.loads), last=last))
 
 
@@ -216,38 +214,3 @@ def _columns_by_name(table: Table) -> Columns:
         if k.name in there
     )
     return Columns(metadata.current_schema_id, tuple(found), known.dropped)
-
-
-def _newest_before(table: Table, there: TableFiles, place: str, through: bool) -> str:
-    """Return the path of the newest change file before a place, or `through` it; empty: none is.
-
-    Raises NoPositionError for a text that is no file of the table, and no time.
-    """
-    if place in (FIRST, NEXT, OF_LOAD):
-        return ALL if place == FIRST else ""
-    before = _before_name(there, place, through) if is_change_file(place) else _before_time(there, place, table.source)
-    if before is None:
-        names = [f.name for f in there.changes[-20:]]
-        raise NoPositionError(f"{table.source}: there is no change file {place}", nearest(place, names))
-    return before
-
-
-def _before_name(there: TableFiles, name: str, through: bool) -> str | None:
-    """Return the newest change file before a name, or with it; None: no file has it, and older ones are there."""
-    older = [f for f in there.changes if order_of(f.name) < order_of(name)]
-    if through and any(f.name == base_name(name) for f in there.changes):
-        return next(there.below(f) for f in there.changes if f.name == base_name(name))
-    if not older:
-        return name if through else ALL
-    return None if through else there.below(older[-1])
-
-
-def _before_time(there: TableFiles, place: str, table: str) -> str:
-    try:
-        time = datetime.fromisoformat(place)
-    except ValueError:
-        cure = "write the name of a change file, a time as 2024-01-01 10:00:00 in UTC, or load"
-        raise NoPositionError(f"{table}: '{place}' is no position", cure) from None
-    when = (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
-    older = [f for f in there.changes if there.partition.written_s(f.name) <= when]
-    return there.below(older[-1]) if older else ""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from frazil.dms.storage import store_at
 from frazil.errors import nearest, safe
 from frazil.iceberg.catalog import open_catalog
-from frazil.pipeline import compare as compares
 from frazil.pipeline import explore, run, waiting_list
 from frazil.pipeline import lint as lints
 from frazil.pipeline import maintain as maintains
@@ -120,7 +119,7 @@ class Lake:
     lint, setup, load, merge = lints.lint, setups.set_up, run.load, run.merge
     lateness, quarantine = plans.lateness, waiting_list.waiting
     health, maintain = maintains.health, maintains.maintain
-    states, sql, compare = explore.states, explore.sql, compares.compare
+    sql = explore.sql
 
     def plan(self) -> Plan:
         """Return what a run would do to each table, and what needs a decision."""

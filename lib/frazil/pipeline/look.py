@@ -11,6 +11,7 @@ from msgspec import structs
 
 from frazil.dms.applied import Applied, applied_files, batch_of
 from frazil.dms.applied import Batch as AppliedBatch
+from frazil.dms.change_place import ALL
 from frazil.dms.file_columns import FileColumns
 from frazil.dms.file_marks import mark_of
 from frazil.dms.file_names import SHARED, load_number, order_of
@@ -29,8 +30,6 @@ from frazil.pipeline.facts import DECISION
 if TYPE_CHECKING:
     from frazil.pipeline.table import Table
 
-ALL = "0"
-"""The `last` of a position from which all change files are applied: it is before all names."""
 BY_AUDIT = "audit"
 """The id of a stop that maintenance made: each look lists all files until what was found is mended, or decided."""
 MOST_MEMORY = 512 << 20

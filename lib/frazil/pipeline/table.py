@@ -34,7 +34,7 @@ from frazil.iceberg.row_delta import write_batch, write_rows
 from frazil.iceberg.stored_values import NoStoredRowError
 from frazil.iceberg.swap import Change, PositionMovedError
 from frazil.iceberg.table import LakeTable
-from frazil.pipeline import all_changes, decisions, explore, facts, quarantine, row_history, schema_changes
+from frazil.pipeline import all_changes, decisions, explore, facts, quarantine, schema_changes
 from frazil.pipeline.batch import Batch, BatchChanges, BatchColumns, BatchLatest, Commit, WrittenBatch
 from frazil.pipeline.column_renames import same_columns
 from frazil.pipeline.load import write_load
@@ -121,7 +121,6 @@ class Table:
     stop, resume = decisions.stop, decisions.resume
     replay, discard = decisions.replay, decisions.discard
     head, rows, history = explore.head, explore.rows, explore.history
-    diff, find = explore.diff, row_history.find
 
     # --- the steps
 
@@ -205,7 +204,7 @@ class Table:
             if self.stored.own is None or not _are_same(self.stored.position, written.position):
                 raise
             made = self.stored.own  # the same batch, written twice
-        return Commit(self.source, batch.kind, made, written.counts, time.time() - batch.picked_up)
+        return Commit(self.source, batch.kind, made, written.position, written.counts, time.time() - batch.picked_up)
 
     def apply(self, batch: Batch) -> Commit:
         """Bring one batch into the table."""

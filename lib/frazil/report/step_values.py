@@ -1,20 +1,21 @@
-"""What the value of a step shows in a cell: a sentence, and a small table of its files or of its first rows."""
+"""What the value of a step shows in a cell: a sentence, and a small table of its files or of its first rows.
+
+The values are those of `pipeline.batch`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import singledispatch
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 
 from frazil.core.changes import COMMITTED, OP
-from frazil.dms.position import Position, read_position
+from frazil.dms.position import Position
 from frazil.errors import many
-from frazil.iceberg.live_files import Delete, LiveFile
-from frazil.iceberg.snapshots import POSITION
-from frazil.pipeline.batch import Batch, BatchChanges, BatchColumns, BatchLatest, Commit, WrittenBatch
+from frazil.report.tables import with_sentence
 
 SAMPLE, WIDEST, LONGEST = 10, 12, 60
 """The most rows, columns, and signs of a value that a cell shows."""
@@ -23,19 +24,11 @@ Rows = list[dict[str, Any]]
 
 def shown(value: Any) -> pd.DataFrame:
     """Return what the value of a step shows."""
-    from frazil.report.tables import with_sentence
-
-    table, *sentence = _told(value)
-    return with_sentence(pd.DataFrame(table), *sentence)
+    table, sentence = _OF[type(value).__name__](value)
+    return with_sentence(pd.DataFrame(table), sentence)
 
 
-@singledispatch
-def _told(value: Any) -> tuple[Rows, str]:
-    raise TypeError(type(value))
-
-
-@_told.register
-def _(batch: Batch) -> tuple[Rows, str]:
+def _of_batch(batch: Any) -> tuple[Rows, str]:
     files = [
         {"file": f.path, "after_row": 0, "to_row": "end", "mb": f.size / 1e6, "landed": _time(f.landed)}
         for f in batch.files.values()
@@ -45,8 +38,7 @@ def _(batch: Batch) -> tuple[Rows, str]:
     return files, f"{batch.table}: {counts}; position {_place(batch.planned)} → {_place(batch.after)}"
 
 
-@_told.register
-def _(columns: BatchColumns) -> tuple[Rows, str]:
+def _of_columns(columns: Any) -> tuple[Rows, str]:
     file = next(filter(None, columns.of_files), None)
     types = {column.name: column.lake_type for column in columns.spec.columns}
     roles = zip(file.names, file.reading.roles, strict=True) if file else ()
@@ -55,8 +47,7 @@ def _(columns: BatchColumns) -> tuple[Rows, str]:
     return rows, f"{columns.spec.source}: {', '.join(steps) or 'the columns stay as they are'}"
 
 
-@_told.register
-def _(found: BatchChanges) -> tuple[Rows, str]:
+def _of_changes(found: Any) -> tuple[Rows, str]:
     changes, of = found.changes, found.files
     facts, paths = of.original(changes.facts.slice(0, SAMPLE)).to_pylist(), of.paths
     places = [{"op": f[OP], "committed": f.get(COMMITTED), "file": paths[f["file"]], "row": f["number"]} for f in facts]
@@ -66,8 +57,7 @@ def _(found: BatchChanges) -> tuple[Rows, str]:
     return [place | row for place, row in zip(places, _sample(changes.rows), strict=True)], sentence
 
 
-@_told.register
-def _(found: BatchLatest) -> tuple[Rows, str]:
+def _of_latest(found: Any) -> tuple[Rows, str]:
     latest, deleted = found.latest, found.latest.deleted
     gone = iter(_sample(latest.keys.filter(pa.array(deleted))) if deleted.any() else ())
     stay = iter(_sample(latest.rows))
@@ -76,10 +66,9 @@ def _(found: BatchLatest) -> tuple[Rows, str]:
     return rows, f"{found.changes.batch.table}: {told}; {many(len(found.kept.waiting), 'row')} in quarantine afterwards"
 
 
-@_told.register
-def _(written: WrittenBatch) -> tuple[Rows, str]:
+def _of_written(written: Any) -> tuple[Rows, str]:
     change = written.written.change
-    both: list[tuple[str, LiveFile | Delete]] = [("rows", file) for file in change.add]
+    both: list[tuple[str, Any]] = [("rows", file) for file in change.add]
     both += [("deletes", delete) for delete in change.add_deletes]
     files = [{"file": f.path.rpartition("/")[2], "holds": what, "rows": f.rows, "bytes": f.size} for what, f in both]
     size = sum({file.path: file.size for _, file in both}.values())
@@ -87,11 +76,9 @@ def _(written: WrittenBatch) -> tuple[Rows, str]:
     return files[:SAMPLE], f"{told}; no reader sees them before the commit"
 
 
-@_told.register
-def _(commit: Commit) -> tuple[Rows, str]:
-    position = read_position(commit.snapshot.summary[POSITION], commit.table)
+def _of_commit(commit: Any) -> tuple[Rows, str]:
     row = {"committed": _time(commit.snapshot.committed_ms / 1000), **commit.counts, "seconds": commit.seconds}
-    return [row], f"{commit.table}: snapshot {commit.snapshot.id}, position {_place(position)}"
+    return [row], f"{commit.table}: snapshot {commit.snapshot.id}, position {_place(commit.position)}"
 
 
 def _sample(rows: pa.Table) -> Rows:
@@ -105,3 +92,9 @@ def _place(position: Position) -> str:
 
 def _time(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+_OF: dict[str, Callable[[Any], tuple[Rows, str]]] = {
+    "Batch": _of_batch, "BatchColumns": _of_columns, "BatchChanges": _of_changes,
+    "BatchLatest": _of_latest, "WrittenBatch": _of_written, "Commit": _of_commit,
+}  # fmt: skip
