@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 from frazil.dms.storage import store_at
 from frazil.errors import nearest, safe
 from frazil.iceberg.catalog import open_catalog
-from frazil.pipeline import explore, run, waiting_list
-from frazil.pipeline import lint as lints
-from frazil.pipeline import maintain as maintains
 from frazil.pipeline import plan as plans
+from frazil.pipeline import run
 from frazil.pipeline import setup as setups
 from frazil.pipeline.plan import Plan
 from frazil.pipeline.source import Source, open_source
@@ -116,10 +114,8 @@ class Lake:
 
     # --- what notebooks call
 
-    lint, setup, load, merge = lints.lint, setups.set_up, run.load, run.merge
-    lateness, quarantine = plans.lateness, waiting_list.waiting
-    health, maintain = maintains.health, maintains.maintain
-    sql = explore.sql
+    setup, load, merge = setups.set_up, run.load, run.merge
+    lateness = plans.lateness
 
     def plan(self) -> Plan:
         """Return what a run would do to each table, and what needs a decision."""

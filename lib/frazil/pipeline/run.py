@@ -15,7 +15,7 @@ from frazil.errors import many
 from frazil.iceberg.compaction import fold
 from frazil.iceberg.swap import PositionMovedError, pass_others
 from frazil.iceberg.upkeep import expire_if_large
-from frazil.pipeline import decisions, ledger
+from frazil.pipeline import decisions
 from frazil.pipeline.batch import DONE, Commit
 from frazil.pipeline.look import LoadWaitsError
 from frazil.pipeline.table import StoppedError, Table
@@ -72,7 +72,6 @@ def keep_fast(table: Table) -> Result:
     if "handle" in vars(stored):
         if settings.run_for_s:
             fold(stored)
-        ledger.keep_commits(table, if_due=True)
         expire_if_large(stored, settings.keep_hours)
     if stored.own and stored.own.id != stored.head_id:
         pass_others(stored)

@@ -24,7 +24,7 @@ OPTIONS = {
     "spark.sql.codegen.cache.maxEntries": "2000",  # a query's classes, for all tables: Spark keeps 100
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # ten calls into the JVM for each column instead of one
     "spark.ui.enabled": "false",
-    "spark.sql.variable.substitute": "false",  # a name may look like a variable
+    "spark.ui.showConsoleProgress": "false",
 }
 GATEWAY = "PYSPARK_GATEWAY_PORT"  # the variable by which spark-submit names its JVM
 LOCAL = {
