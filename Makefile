@@ -6,7 +6,7 @@ UV     := $(BIN)/uv
 INSTALL = $(UV) pip install --quiet --python $(BIN)/python
 PYTEST := $(BIN)/python -m pytest
 BOTH   := -n 2 --dist loadfile --no-loadscope-reorder
-NEW    := $(shell sed -n 's|^test|tests/test|p' tests/passes_on_new.txt)
+NEW    := $(shell sed -n 's|^\(test[^:]*\).*|tests/\1|p' tests/passes_on_new.txt | sort -u)
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo lab test test-slow test-aws test-env aws-env test-airflow test-engines test-quick bench torture planted lint pages format lock clean
@@ -53,7 +53,8 @@ lab: env ## Open copies of the notebooks in JupyterLab
 test: test-env lint $(VENV)/classes.jsa ## Run all tests but the slow ones and those of AWS: two files at a time, each library in processes of its own
 	$(PYTEST) tests -m "not slow and not torture and not aws" $(BOTH)
 	FRAZIL_HOUSE=new $(PYTEST) tests/unit $(NEW) -m "not slow and not torture and not aws" $(BOTH)
-	FRAZIL_ICEBERG=1.11.0 $(PYTEST) tests/test_history.py tests/test_cases.py tests/test_guarantees.py -m "acceptance and not torture" -k "release or v3-1 or order-csv" $(BOTH)
+	FRAZIL_ICEBERG=1.11.0 $(PYTEST) tests/test_history.py tests/test_guarantees.py -m "acceptance and not torture" -k "release or v3-1" $(BOTH)
+	FRAZIL_ICEBERG=1.11.0 FRAZIL_HOUSE=new $(PYTEST) tests/test_cases.py -m "acceptance and not torture" -k "order-csv" $(BOTH)
 
 test-slow: test-env $(VENV)/classes.jsa ## Run the tests that take more than half a minute each
 	$(PYTEST) tests -m "slow and not aws" $(BOTH)

@@ -42,7 +42,7 @@ def fault(kind: str, tests: str, *edits: Edit) -> Fault:
 
 def of_values(kind: str, file: str, sound: str, broken: str) -> Fault:
     """Return a fault on the way of a value in `frazil`."""
-    tests = "unit/test_exact.py unit/test_csv.py unit/test_changes.py unit/test_latest.py unit/test_value_cases.py"
+    tests = "unit/test_exact.py unit/test_csv.py unit/test_changes.py unit/test_latest.py test_cases.py"
     return Fault(f"values: {kind}", tests, ((f"{file}.py", sound, broken),), "frazil")
 
 
@@ -54,7 +54,7 @@ def of_tables(kind: str, file: str, sound: str, broken: str, tests: str = "commi
 
 def of_files(kind: str, file: str, sound: str, broken: str) -> Fault:
     """Return a fault in what `frazil` makes of a source's files."""
-    tests = "unit/test_files.py unit/test_file_columns.py unit/test_endpoint.py unit/test_real_folders.py"
+    tests = "unit/test_files.py unit/test_file_columns.py unit/test_endpoint.py test_cases.py"
     return Fault(f"files: {kind}", tests, ((f"{file}.py", sound, broken),), "frazil")
 
 
@@ -149,7 +149,6 @@ def red_tests(fault: Fault, folder: Path) -> list[str]:
     """Return the first tests that fail."""
     tests = [f"tests/{word}" if ".py" in word else word for word in shlex.split(fault.tests)]
     house, marks = "new" if fault.library == "frazil" else "old", "not slow and not torture"
-    marks += " and not spark" * fault.kind.startswith("values")
     order = [sys.executable, *shlex.split("-m pytest -x -q --no-header -p no:cacheprovider"), "-m", marks, *tests]
     found = {
         **os.environ,

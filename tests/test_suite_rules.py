@@ -14,7 +14,7 @@ from houses import LIST, names_in
 pytestmark = pytest.mark.acceptance
 
 HERE = Path(__file__).parent
-ADAPTERS = {"old_house.py"}
+ADAPTERS = {"old_house.py", "new_house.py"}
 """The only files that may know a library."""
 LIBRARY = ("frazil", "frazil_old", "frazil_demo", "helpers")
 """The library, its demo, and helpers of older tests that open the library themselves."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from frazil.dms.storage import DmsFile
 from frazil.engine.work import for_each
 from frazil.errors import FrazilError
 from frazil.iceberg.catalog import CatalogError
-from frazil.pipeline.batch import Batch
 from frazil.pipeline.look import LoadWaitsError, Look
+from frazil.pipeline.setup import require_first_file
 from frazil.results import Shown
 
 if TYPE_CHECKING:
@@ -47,6 +49,12 @@ def plan(lake: Lake) -> Plan:
     return Plan([row if isinstance(row, dict) else _stopped(table, row) for table, row in found.items()])
 
 
+def lateness(lake: Lake) -> pd.DataFrame:
+    """Return a row per table: how many files are pending, for how many seconds the oldest has waited, and what stops it."""
+    rows = [{"lag_s": row["waited_s"], "problem": row["decision"] or row["why"], **row} for row in plan(lake).rows]
+    return pd.DataFrame(rows, columns=["table", "pending", "lag_s", "limit_s", "quarantined", "problem", "code"])
+
+
 def _row(table: Table) -> dict[str, Any]:
     """Return the row of a table. A table that is missing is planned as it would be created."""
     try:
@@ -54,85 +62,42 @@ def _row(table: Table) -> dict[str, Any]:
     except CatalogError as error:
         if "run 00_setup" not in error.cure:
             raise
-        return _to_create(table)
+        require_first_file(table)
+        there = table.lake.source.look(table.spec, None)
+        return _of_files(table, "create", [*there.loads.values()], there.changes)
+    position = table.stored.position
+    known = {"position": position.last, "quarantined": position.quarantine.rows if position.quarantine else 0}
     try:
         batch = look.next(loads=True)
     except LoadWaitsError as error:
-        return _empty(table) | {"action": "waits", "why": error.problem, "code": error.code}
-    position = table.stored.position
-    quarantined = position.quarantine.rows if position.quarantine else 0
-    return _empty(table) | _of_batch(table, look, batch) | {"position": position.last, "quarantined": quarantined}
-
-
-def _of_batch(table: Table, look: Look, batch: Batch | None) -> dict[str, Any]:
+        return _of_files(table, "waits", [], look.there.changes) | {"why": error.problem, "code": error.code}
     if batch is None:
-        return {"action": "nothing"}
-    following = table.columns(batch).plan
-    steps = following.steps if following else ()
-    changes = [*batch.left] if batch.kind == "load" else [*batch.files.values(), *batch.left]
-    if (most := table.lake.settings.max_batches) and batch.kind != "load":
-        changes = changes[: most * len(batch.files)]
+        return _of_files(table, "nothing", [], []) | known
     loads = [*batch.files.values()] if batch.kind == "load" else []
+    changes = batch.left if loads or batch.kind == "load" else (*batch.files.values(), *batch.left)
+    following = table.columns(batch).plan
+    steps = [" ".join(step.values()) for step in (following.steps if following else ())]
+    row = _of_files(table, batch.kind, loads, changes) | known | {"columns": ", ".join(steps)}
+    most = table.lake.settings.max_batches * len(batch.files)
+    return row | ({"changes": min(row["changes"], most)} if most and batch.kind == "changes" else {})
+
+
+def _of_files(table: Table, action: str, loads: Sequence[DmsFile], changes: Sequence[DmsFile]) -> dict[str, Any]:
+    """Return the row of a table of which these files are pending."""
+    files, limit = [*loads, *changes], table.spec.max_lag_s
     return {
-        "action": batch.kind,
+        "table": table.source,
+        "action": action,
         "load": len(loads),
         "changes": len(changes),
-        "mb": round(sum(f.size for f in (*loads, *changes)) / 1e6, 3),
-        "columns": ", ".join(" ".join(step.values()) for step in steps),
+        "pending": len(files),
+        "mb": round(sum(f.size for f in files) / 1e6, 3),
+        "waited_s": max((time.time() - f.landed for f in files), default=0.0),
+        "limit_s": table.lake.settings.max_lag_s if limit is None else limit,
+        "quarantined": 0,
+        **dict.fromkeys(("columns", "position", "why", "decision", "code"), ""),
     }
 
 
-def _to_create(table: Table) -> dict[str, Any]:
-    from frazil.pipeline.setup import require_first_file
-
-    require_first_file(table)
-    there = table.lake.source.look(table.spec, None)
-    files = [*there.loads.values(), *there.changes]
-    size = round(sum(f.size for f in files) / 1e6, 3)
-    return _empty(table) | {"action": "create", "load": len(there.loads), "changes": len(there.changes), "mb": size}
-
-
-def _empty(table: Table) -> dict[str, Any]:
-    none = {"load": 0, "changes": 0, "mb": 0.0, "quarantined": 0, "columns": "", "position": ""}
-    return {"table": table.source, "action": "", **none, "why": "", "decision": "", "code": ""}
-
-
 def _stopped(table: Table, error: FrazilError) -> dict[str, Any]:
-    return _empty(table) | {"action": "stops", "decision": str(error), "code": error.code}
-
-
-def lateness(lake: Lake) -> pd.DataFrame:
-    """Return a row per table: how many files are pending, for how many seconds the oldest has waited, and what stops it."""
-    found = for_each(lake.tables, _late)
-    rows = [row if isinstance(row, dict) else _problem(table, row) for table, row in found.items()]
-    return pd.DataFrame(rows, columns=["table", "pending", "lag_s", "limit_s", "quarantined", "problem", "code"])
-
-
-def _late(table: Table) -> dict[str, Any]:
-    row: dict[str, Any] = {"table": table.source, "limit_s": _limit(table), "problem": "", "code": ""}
-    look = Look(table)
-    position = table.stored.position
-    row["quarantined"] = position.quarantine.rows if position.quarantine else 0
-    try:
-        batch = look.next(loads=True)
-    except LoadWaitsError as error:
-        return row | {
-            "pending": len(look.there.changes),
-            "lag_s": _waited(look.there.changes),
-            "problem": error.problem,
-        }
-    files = [*batch.files.values(), *batch.left] if batch else []
-    return row | {"pending": len(files), "lag_s": _waited(files)}
-
-
-def _waited(files: Any) -> float:
-    return max((time.time() - file.landed for file in files), default=0.0)
-
-
-def _limit(table: Table) -> float:
-    own = table.spec.max_lag_s
-    return table.lake.settings.max_lag_s if own is None else own
-
-
-def _problem(table: Table, error: FrazilError) -> dict[str, Any]:
-    return {"table": table.source, "limit_s": _limit(table), "problem": str(error), "code": error.code}
+    return _of_files(table, "stops", [], []) | {"decision": str(error), "code": error.code}

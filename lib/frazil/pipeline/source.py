@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
@@ -30,9 +29,6 @@ class Source(Protocol):
 
     def waits(self, source: str) -> str:
         """Return why the load of a source table is not complete, and what to do; empty if nothing says so."""
-
-    def without_spec(self) -> list[str]:
-        """Return what the source has and no spec names, as `schema.table`, but for `ignore_tables`."""
 
 
 class FileSource:
@@ -73,15 +69,6 @@ class FileSource:
         """Return why DMS's statistics say that a load is not complete; empty if they do not."""
         gate = load_gate(self.settings)
         return gate.waits(source) if gate else ""
-
-    def without_spec(self) -> list[str]:
-        """Return the folders `schema/table` that no spec has, as `schema.table`, but for `ignore_tables`."""
-        from frazil.discover.source_folders import folders_without_spec
-
-        taken = [*(f"{own.schema}/{own.table}" for own in self._written.values()), self.target.cdc_path or ""]
-        ignored = [".*".join(map(re.escape, text.split("%"))) for text in self.settings.ignore_tables]
-        names = [folder.replace("/", ".", 1) for folder in folders_without_spec(self.storage, taken)]
-        return [name for name in names if not any(re.fullmatch(one, name) for one in ignored)]
 
 
 def open_source(settings: Settings, specs: Mapping[str, TableSpec]) -> Source:
