@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import table_reader
+from frazil.engine import tasks
 from frazil.iceberg import compaction, locate, side_files, upkeep
 from frazil.iceberg.key_segments import Segments
 from unit.iceberg_world import Kept
@@ -79,25 +81,19 @@ def test_a_batch_ends_as_merge_into_ends_on_a_copy(lake, version):
 
 
 @pytest.mark.parametrize("version", [3, 2])
-def test_scans_and_rewrites_run_in_tasks_that_own_whole_files(lake, version):
+def test_scans_and_rewrites_run_in_tasks_that_own_whole_files(lake, version, monkeypatch):
     w = Kept(lake, f"tasks_v{version}", "string", partitioned="region", version=version)
     w.segments = None
-
-    spark = lake.session.sparkContext
-
-    def scanned(scan, paths):
-        return spark.parallelize(paths, 2).mapPartitions(lambda some: locate.scan_files(scan, [*some])).collect()
-
-    def rewritten(jobs):
-        return spark.parallelize(jobs, len(jobs)).map(lambda job: compaction.rewrite_group(*job)).collect()
-
+    monkeypatch.setattr(tasks, "MANY_ROWS", 0)
+    monkeypatch.setattr(tasks, "is_local", lambda context: False)  # executors get the package, too
+    rewritten = partial(tasks.in_tasks, lake.session, compaction.rewrite_group)
     for _ in range(3):
         w.apply_random(300, 100)
     budget = 30 * sum(f.rows for f in w.table.live_files.values())
     assert [locate.wants_segments(w.table, lasts, bytes_) for lasts in (True, False) for bytes_ in (budget, budget - 1)] == [True, *[False] * 3]  # fmt: skip
     batch = w.latest(*w.changes(300, 100))
     alone = locate.locate(w.table, None, batch.keys)
-    found = locate.locate(w.table, None, batch.keys, scanned)
+    found = locate.locate(w.table, None, batch.keys, tasks.scans(lambda: lake.session))
     assert [(f.file, [*f.n], [*f.position], [*f.row_id]) for f in found] == [(f.file, [*f.n], [*f.position], [*f.row_id]) for f in alone]  # fmt: skip
     done = compaction.compact(w.table, 1 << 20, 4, rewritten, waits=False)
     assert done["files"] > done["groups"] >= 3

@@ -29,8 +29,8 @@ Scan = tuple["FileIO", list[int], list[np.ndarray]]
 """What scans look for, here or in a task: the field ids of the key, and the numbers of the wanted keys."""
 Places = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Numbers of wanted keys, positions of rows that have them, and the row ids that these store (-1: none)."""
-Run = Callable[[Scan, list[str]], list[Places]]
-"""Scans data files, by their paths: `scan_files`, here or in tasks that each have some of them."""
+Run = Callable[[Scan, list["LiveFile"]], list[Places]]
+"""Scans data files: `scan_files`, here or in tasks that each have some of them."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _by_scan(
     if values is not None:
         kinds = [table.metadata.schema().find_type(number) for number in table.key_ids]
         files = may_hold(files, kinds, values)
-    places = run((table.io, table.key_ids, wanted), [file.path for file in files])
+    places = run((table.io, table.key_ids, wanted), files)
     for file, found in zip(files, places, strict=True):
         yield _alive(table.vectors, Found(file, *found))
 
@@ -140,12 +140,10 @@ def _alive(vectors: Vectors, found: Found) -> Found:
 # --- scans
 
 
-def scan_files(scan: Scan, paths: list[str]) -> list[Places]:
+def scan_files(scan: Scan, files: list[LiveFile]) -> list[Places]:
     """Find keys in the key columns of some data files."""
-    if not paths:
-        return []
     wanted = Wanted(scan[2])
-    return each(lambda path: _scan(scan, path, wanted), paths, paths[0])
+    return each(lambda file: _scan(scan, file.path, wanted), files, files[0].path) if files else []
 
 
 def _scan(scan: Scan, path: str, wanted: Wanted) -> Places:

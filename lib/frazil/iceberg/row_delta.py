@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from frazil.core.latest import Latest
-from frazil.iceberg.columns import ColumnPlan, evolved
-from frazil.iceberg.data_files import ROW_ID, DataFileWriter, by_partition
+from frazil.iceberg.columns import ColumnPlan, Evolved, evolved
+from frazil.iceberg.data_files import ROW_ID, DataFileWriter, by_partition, write_files
 from frazil.iceberg.doubled_keys import DoubledInLoadError, doubled, names_of
 from frazil.iceberg.key_hashes import key_numbers
 from frazil.iceberg.key_segments import Rows, Segments
@@ -26,9 +26,6 @@ from frazil.iceberg.table import LakeTable
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
-WAITING_BYTES = 512 << 20
-"""Rows of a load that wait in memory for their row groups, over all partitions."""
-
 
 def write_batch(
     table: LakeTable, segments: Segments | None, latest: Latest, plan: ColumnPlan | None = None, run: Run = scan_files
@@ -38,8 +35,7 @@ def write_batch(
     By the `plan` its columns change with the batch. Without segments, `run` scans files. Raises NoStoredRowError if rows lack values that the table
     has not, and DoubledKeyError if others doubled a key.
     """
-    columns = evolved(table, plan)
-    rows = latest.rows
+    columns, rows = evolved(table, plan), latest.rows
     if latest.partial:
         rows = with_stored_values(table, segments, latest.partial, columns.metadata)
     require_unique_keys(table, segments, run)
@@ -69,21 +65,15 @@ def write_rows(table: LakeTable, kind: str, rows: Iterable[pa.Table], plan: Colu
     By the `plan` its columns change with them. Raises DoubledInLoadError if two rows have one key.
     """
     columns = evolved(table, plan)
-    writers: dict[str, DataFileWriter] = {}
-    for some in rows:
-        for partition, numbers in by_partition(columns.metadata, some):
-            place = str(partition)
-            if place not in writers:
-                writers[place] = DataFileWriter(columns.metadata, table.io, partition)
-            writers[place].write(some.take(numbers))
-        while sum(writer.waiting_bytes for writer in writers.values()) > WAITING_BYTES:
-            max(writers.values(), key=lambda writer: writer.waiting_bytes).flush()
-    files = [file for writer in writers.values() for file in writer.close()]
+    return of_files(table, kind, write_files(columns.metadata, table.io, rows), columns)
+
+
+def of_files(table: LakeTable, kind: str, files: list[LiveFile], columns: Evolved) -> Change:
+    """Return the change that `write_rows` makes of new files, which tasks may have written."""
     if places := doubled(table, files + ([*table.live_files.values()] if kind == "append" else [])):
         problem = f"{table.name}: rows of the load have the same key ({', '.join(names_of(table, places))})"
-        raise DoubledInLoadError(
-            problem, "correct key in the spec; or load the table again if a load was written twice"
-        )
+        cure = "correct key in the spec; or load the table again if a load was written twice"
+        raise DoubledInLoadError(problem, cure)
     change = Change(kind, files, anew=kind == "replace", looked=True)
     return replace(change, columns=columns.steps, properties=columns.properties)
 
