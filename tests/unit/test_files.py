@@ -391,12 +391,6 @@ def test_files_of_the_hour_that_autumn_repeats_are_accepted_one_by_one(folder):
     assert table.apply(accepted=second) == [second] and not table.look() and table.apply() == [after]
 
 
-def test_a_file_from_the_future_stops_its_table(folder):
-    for time_of in (datetime.now(UTC) + timedelta(minutes=30), datetime(2099, 1, 1)):  # clocks differ a little
-        folder.put(f"{FOLDER}/{time_of:%Y%m%d-%H%M%S}000.csv")
-    assert Table(folder).look() == {"file-in-future": ("20990101-000000000.csv",)}
-
-
 def test_a_table_whose_kind_of_source_changed_stops_both_ways():
     for position, landing in ((Position(last=at(1)), "id"), (Position(last="7", landing="id"), "")):
         (found,) = pending.source_changed(position, landing)

@@ -21,14 +21,12 @@ from frazil.engine.read import TableReader
 _TEXTS, _TIME = pa.list_(pa.string()), pa.timestamp("us", "UTC")
 WAITING = pa.schema({
     "path": pa.string(), "number": pa.int64(), "column": pa.string(), "reason": pa.string(), "raw": pa.binary(),
-    "form": pa.string(), "header": _TEXTS, "batch": pa.int64(), "keyed": pa.bool_(), "keys": _TEXTS,
-    "fills_from": pa.string(), "followed": pa.bool_(), "since": _TIME,
+    "form": pa.string(), "header": _TEXTS, "batch": pa.int64(), "keys": _TEXTS, "followed": pa.bool_(), "since": _TIME,
 })  # fmt: skip
 """A row that waits: its place and fault, its bytes in the `form` csv or parquet, and what decides whether it may be applied later.
 
-`header` has the names in the first line of its file, if there was one. `keys` are those that it would still change, and
-`keyed` says whether they could be read. A row that lacks columns and changes its key needs the values of `fills_from`.
-`followed` says whether changes have been applied since that come after it.
+`header` has the names in the first line of its file, if there was one. `keys` are those that it would change; none: they
+could not be read, and then `followed` says whether changes that come after it have been applied.
 """
 
 
@@ -40,11 +38,6 @@ class Replay:
     files: list[DmsFile]
     rows: pa.Table
     first: list[int]
-
-    @property
-    def paths(self) -> list[str]:
-        """The path that DMS's file has, for each file."""
-        return self.rows["path"].take(pa.array(self.first, pa.int64())).to_pylist()
 
     def rows_at(self, places: pa.Table) -> pa.Table:
         """Return the rows of places, which have a `file` and a `number`."""
@@ -64,8 +57,8 @@ class BatchFiles:
 
     @property
     def paths(self) -> list[str]:
-        """The paths of the files that DMS wrote."""
-        return self.replay.paths if self.replay else [file.path for file in self.files]
+        """The paths of the files; those of a replay end as the paths of the files that DMS wrote."""
+        return [file.path for file in self.files]
 
     def original(self, places: pa.Table) -> pa.Table:
         """Return places, which have a `file` and a `number`, with the numbers that rows have in the files that DMS wrote."""

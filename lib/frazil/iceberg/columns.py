@@ -23,6 +23,8 @@ COLUMNS = "frazil.columns"
 """The property."""
 ICEBERG_NAMES = {"bigint": "long", "timestamp": "timestamptz", "timestamp_ntz": "timestamp"}
 """Iceberg's names of types that Spark names otherwise."""
+BESIDE = "beside"
+"""Says of a column that its successor has its name in files, as it has another type: no file has this one."""
 Step = dict[str, str]
 """A change of columns, as `Commits.java` takes it: `step`, the column's `name`, `to`, `comment`, and `after`, empty for the first place."""
 
@@ -39,10 +41,8 @@ class Known(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     key: bool = False
     mask: str = ""
     comment: str = ""
-    file_name: str = ""
-    """The name that it had in files, if its successor has it now: this one stands beside, and no file has it."""
     former: tuple[str, ...] = ()
-    """Earlier names in files, the newest first."""
+    """Earlier names in files."""
     renamed: bool = False
     """Whether no file had its present name yet."""
     carried: bool = True
@@ -50,7 +50,7 @@ class Known(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     later: bool = False
     """Whether it came after the table was made, so that a load may lack it."""
     by: str = "spec"
-    """Who wants it: the `spec`, the `files`, or nobody any more, as it is `kept`."""
+    """Who wants it: the `spec`, the `files`, `others` before the spec does; nobody, as it is `kept`, or BESIDE its successor."""
 
 
 class Columns(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -86,17 +86,11 @@ class ColumnPlan:
 
 @dataclass(frozen=True)
 class Evolved:
-    """A table's columns with a batch: the steps that lead there, the metadata with which its files are written, and what is known then."""
+    """A table's columns with a batch: steps, the metadata with which its files are written, and the properties that the swap sets."""
 
     steps: list[Step]
     metadata: TableMetadata
-    known: Columns | None = None
-    """What is known then (None: as before)."""
-
-    @property
-    def properties(self) -> dict[str, str]:
-        """The property that the swap sets."""
-        return {COLUMNS: self.known.text} if self.known else {}
+    properties: dict[str, str] = field(default_factory=dict)
 
 
 def iceberg_type(lake_type: str) -> str:
@@ -104,11 +98,12 @@ def iceberg_type(lake_type: str) -> str:
     return ICEBERG_NAMES.get(lake_type, lake_type.replace(",", ", ").replace("  ", " "))
 
 
-def columns_of(spec: TableSpec, schema: Schema, number: int) -> Columns:
-    """Return what is known of a table that has the columns of a spec, in a schema with an id."""
+def columns_of(spec: TableSpec, schema: Schema | None = None, number: int = -1) -> Columns:
+    """Return what is known of a table that has the columns of a spec, in a schema with an id; None: it is not made yet."""
+    ids = {field.name: field.field_id for field in schema.fields} if schema else {}
     return Columns(number, tuple(
-        Known(schema.find_field(c.name).field_id, c.name, iceberg_type(c.lake_type), c.type, key=c.name in spec.key,
-              mask=c.mask, comment=c.comment, former=c.renamed_from)
+        Known(ids.get(c.name, 0), c.name, iceberg_type(c.lake_type), c.type, key=c.name in spec.key,
+              mask=c.mask, comment=c.comment, former=tuple(sorted({*c.renamed_from} - {c.name})))
         for c in spec.lake_columns
     ))  # fmt: skip
 
@@ -133,7 +128,7 @@ def evolved(table: LakeTable, plan: ColumnPlan | None) -> Evolved:
     schema, before = metadata.schema(), known_columns(metadata)
     named = tuple(msgspec.structs.replace(k, id=schema.find_field(k.name).field_id) for k in plan.known)
     number = schema.schema_id if steps or before is None else before.schema
-    return Evolved([*steps], metadata, Columns(number, named, plan.dropped))
+    return Evolved([*steps], metadata, {COLUMNS: Columns(number, named, plan.dropped).text})
 
 
 def require_own_columns(table: LakeTable) -> None:
@@ -148,9 +143,8 @@ def require_own_columns(table: LakeTable) -> None:
     if then is not None and then != known.schema:
         names = ", ".join(_differences(table.metadata, then, known.schema)) or "their order or comments"
         told = f"{table.name} was rolled back behind a change of its columns ({names})"
-        raise ColumnsRolledBackError(
-            told, "restart the table: all its files are read under the columns that it has now"
-        )
+        cure = "restart the table: all its files are read under the columns that it has now"
+        raise ColumnsRolledBackError(told, cure)
 
 
 def _odd(known: Columns, schema: Schema, table: str) -> Iterator[tuple[str, str]]:

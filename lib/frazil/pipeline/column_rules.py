@@ -1,13 +1,12 @@
-"""What Iceberg allows of columns: their names, the promotions of their types, and the steps from some columns to others."""
+"""Rules of columns: the names and types that they may have, which of them are the same, and the steps to them."""
 
 from __future__ import annotations
 
-import re
+import difflib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import chain, count
 
 from frazil.errors import FrazilError
-from frazil.iceberg.columns import ICEBERG_NAMES, Columns, Known, Step, iceberg_type
+from frazil.iceberg.columns import BESIDE, ICEBERG_NAMES, Columns, Known, Step, iceberg_type
 from frazil.settings.column import Column
 from frazil.settings.spec import TableSpec
 
@@ -17,34 +16,56 @@ RESERVED = {
 }  # fmt: skip
 """Names, in any case, of the columns that Iceberg adds to reads: a table with a column of such a name cannot be read."""
 _SPARK_NAMES = {iceberg: spark for spark, iceberg in ICEBERG_NAMES.items()}
+_SIZES = {"int": ("whole", 4), "long": ("whole", 8), "float": ("real", 4), "double": ("real", 8)}
+_SIZES |= {f"decimal({digits}, {scale})": (f"decimal {scale}", digits) for digits in range(39) for scale in range(39)}
+"""The types among which Iceberg promotes each type, and its size there: the larger one is the wider."""
 
 
-class SchemaError(FrazilError, code="schema", decision=True):
-    """Columns changed in a way that nothing declares. Declare it in the spec, as the message says."""
-
-
-class NameImpossibleError(SchemaError, code="name-impossible", decision=True):
+class NameImpossibleError(FrazilError, code="name-impossible", decision=True):
     """A table of the lake cannot have a column of that name. Give it another name in the spec, with its own as `renamed_from`."""
 
 
+class RenameUnclearError(FrazilError, code="rename-unclear", decision=True):
+    """Nothing shows which column of the table an earlier name means. Correct `renamed_from`."""
+
+
 def require_names(names: Iterable[str], spec: TableSpec, where: str) -> None:
-    """Raise NameImpossibleError for names that a table cannot have: reserved ones, and names that differ in their case alone."""
-    seen: dict[str, str] = {}
+    """Raise NameImpossibleError for a name that, in any case of its letters, is another column's or reserved."""
+    taken = {name: f"'{name}', which Iceberg reserves" for name in RESERVED}
     for name in names:
-        other = seen.get(name.lower())
-        if other is not None or name.lower() in RESERVED:
-            why = f"is one name with '{other}' in the lake" if other else "has a name that Iceberg reserves"
-            new = free_name(name.strip("_").lower() or "column", {*seen, *spec.lake_names, *RESERVED})
-            cure = f"list it in {spec.file} under another name, as name: {new}, renamed_from: {name}"
-            cure += "" if name in spec.key else f"; or leave its values out of the lake: exclude: [{name}]"
-            raise NameImpossibleError(f"{where}: the column '{name}' {why}", cure)
-        seen[name.lower()] = name
+        if other := taken.get(name.lower()):
+            cure = (
+                f"list it in {spec.file} under another name, with renamed_from: {name}; or, if it is no key, exclude it"
+            )
+            raise NameImpossibleError(f"{where}: no column '{name}' can stand beside {other}", cure)
+        taken[name.lower()] = f"'{name}'"
 
 
-def free_name(name: str, taken: Collection[str]) -> str:
-    """Return a name that no other column has in any case of its letters, with a number behind it if need be."""
-    there = {other.lower() for other in taken}
-    return next(n for n in chain((name,), (f"{name}_{i}" for i in count(2))) if n.lower() not in there)
+def same_columns(known: Columns, spec: TableSpec) -> dict[str, Known]:
+    """Return the table's column by each name of the spec: its own or an earlier one; and those that files added."""
+    there = {column.name: column for column in known.columns if column.by != BESIDE}
+    same, free = {}, {**there}
+    for column in sorted(spec.lake_columns, key=lambda column: column.name in there):  # the others may take their names
+        names = [column.name] if column.name in there else column.renamed_from
+        if found := next((free.pop(name) for name in names if name in free), None):
+            same[column.name] = found
+    return same | {name: column for name, column in free.items() if column.by == "files"}
+
+
+def require_clear_renames(known: Columns, spec: TableSpec, same: Collection[str]) -> None:
+    """Raise RenameUnclearError for an earlier name that the table has beside the present one, or that is misspelt."""
+    there = {column.name: column for column in known.columns if column.by != BESIDE}
+    unlisted = there.keys() - {*spec.lake_names}
+    for column in spec.lake_columns:
+        own = there.get(column.name)
+        for old in column.renamed_from:
+            found = difflib.get_close_matches(old, unlisted, n=1, cutoff=0.75) if column.name not in same else []
+            if own and old in there and old not in (own.name, *own.former):
+                found = [old]
+            if found:
+                problem = f"{spec.file}: column '{column.name}' was '{old}', and the table has '{found[0]}'"
+                cure = f"write renamed_from: {found[0]} if it is that one; by way of a third name if the table has both"
+                raise RenameUnclearError(problem, cure)
 
 
 def spark_type(kind: str) -> str:
@@ -52,51 +73,39 @@ def spark_type(kind: str) -> str:
     return _SPARK_NAMES.get(kind, kind.replace(" ", ""))
 
 
-def promotes(old: str, new: str) -> bool:
-    """Return whether Iceberg makes one type another one without a look at any value; both as Iceberg names them."""
-    if not (old.startswith("decimal") and new.startswith("decimal")):
-        return (old, new) in (("int", "long"), ("float", "double"))
-    (precision, scale), (wide, wide_scale) = (map(int, re.findall(r"\d+", kind)) for kind in (old, new))
-    return precision < wide <= 38 and scale == wide_scale
+def wider(one: str, other: str) -> str:
+    """Return which of two types Iceberg makes of the other without a look at any value; empty: neither."""
+    (kind, size), (other_kind, other_size) = (_SIZES.get(kind, (kind, 0)) for kind in (one, other))
+    widest = one if size >= other_size else other
+    return widest if kind == other_kind else ""
 
 
 def as_stored(spec: TableSpec, stored: Mapping[str, Known]) -> TableSpec:
-    """Return a spec with the wider types that columns have in the table, and with the columns that it lacks."""
-    listed = {column.name for column in spec.columns}
-    further = [_declared(known) for name, known in stored.items() if name not in listed]
-    columns = (*(_wide(column, stored.get(column.name)) for column in spec.columns), *further)
-    return spec if columns == spec.columns else spec.model_copy(update={"columns": columns})
-
-
-def _declared(known: Known) -> Column:
-    """Return a column of the table as a spec would declare it."""
-    column = Column.model_construct(name=known.name, type=known.dms, mask=known.mask, utc=known.type == "timestamptz")
-    same = known.mask or iceberg_type(column.lake_type) == known.type
-    return column if same else column.model_copy(update={"lake": spark_type(known.type)})
-
-
-def _wide(column: Column, known: Known | None) -> Column:
-    """Return a column with the table's wider type, if that is one."""
-    if known is None or column.mask or known.mask or not promotes(iceberg_type(column.lake_type), known.type):
-        return column
-    return column.model_copy(update={"lake": spark_type(known.type)})
+    """Return a spec with the types that its columns have in the table, and with the columns that it lacks."""
+    columns = {column.name: column for column in spec.columns}
+    for name, known in stored.items():
+        new = Column.model_construct(name=name, type=known.dms, mask=known.mask, utc=known.type == "timestamptz")
+        column = columns.setdefault(name, new)
+        if not column.mask and iceberg_type(column.lake_type) != known.type:
+            columns[name] = column.model_copy(update={"lake": spark_type(known.type)})
+    return spec.model_copy(update={"columns": tuple(columns.values())})
 
 
 def steps_between(before: Columns, after: Sequence[Known]) -> tuple[Step, ...]:
     """Return the steps from what is known of a table to columns in their order. New columns have 0 as id."""
-    old = {column.id: column for column in before.columns}
-    there = [(old[column.id], column) for column in after if column.id in old]
-    left = {now.id for _, now in there}
-    places = zip(("", *(column.name for column in after)), after, strict=False)
-    return (
-        *({"step": "rename", "name": was.name, "to": now.name} for was, now in there if was.name != now.name),
-        *({"step": "drop", "name": column.name} for column in before.columns if column.id not in left),
-        *({"step": "widen", "name": now.name, "to": now.type} for was, now in there if was.type != now.type),
-        *({"step": "comment", "name": n.name, "to": n.comment} for was, n in there if was.comment != n.comment),
-        *(_addition(column, previous) for previous, column in places if column.id not in old),
-    )
-
-
-def _addition(column: Known, after: str) -> Step:
-    comment = {"comment": column.comment} if column.comment else {}
-    return {"step": "add", "name": column.name, "to": column.type, "after": after} | comment
+    old, left = {column.id: column for column in before.columns}, {column.id for column in after}
+    steps = [{"step": "drop", "name": column.name} for column in before.columns if column.id not in left]
+    for last, now in zip(("", *(column.name for column in after)), after, strict=False):
+        if was := old.get(now.id):
+            both = {
+                "rename": (was.name, now.name),
+                "widen": (was.type, now.type),
+                "comment": (was.comment, now.comment),
+            }
+            for step, (known, to) in both.items():
+                if to != known:
+                    steps.append({"step": step, "name": known if step == "rename" else now.name, "to": to})
+        else:
+            comment = {"comment": now.comment} if now.comment else {}
+            steps.append({"step": "add", "name": now.name, "to": now.type, "after": last, **comment})
+    return tuple(steps)

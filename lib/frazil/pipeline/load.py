@@ -51,7 +51,7 @@ def write_load(table: Table, batch: Batch, columns: BatchColumns) -> WrittenBatc
     bad = pa.concat_tables([BAD.empty_table(), *seen.bad])
     of = _files(batch, columns)
     quarantine.require_admitted(_bad_alone(bad), of.paths, columns.spec, table.lake.settings)
-    waiting = quarantine.replaced(WAITING.empty_table(), of, bad).waiting
+    waiting = quarantine.kept(WAITING.empty_table(), _bad_alone(bad), of, ()).waiting
     side_file = side_files.store(table.lake.state, table.name, waiting) if len(waiting) else None
     began = seen.began if np.isfinite(seen.began) else None
     last = batch.planned.last or (last_before(batch.there, began) if batch.there else "")

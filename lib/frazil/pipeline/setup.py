@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from frazil.core.row_blocks import RowBordersError
 from frazil.core.rows import UnreadableFileError
 from frazil.engine.parquet_columns import ColumnTypeError
-from frazil.iceberg.columns import Columns, Step, evolved
+from frazil.iceberg.columns import Step, columns_of, evolved
 from frazil.iceberg.create import create_table
 from frazil.iceberg.soundness import require_sound
 from frazil.iceberg.sql_text import quoted
@@ -55,16 +55,14 @@ def set_up_table(table: Table) -> Result:
         table.stored = stored
         return Result(table.source, "created")
     stored = table.stored
-    found = schema_changes.follow(table.known, spec, table.policy)
-    if not found.changes:
+    _, plan = schema_changes.follow(table.known, spec, table.policy)
+    if not plan:
         return Result(table.source, "exists")
     require_sound(stored)
-    columns = evolved(stored, found.plan)
+    columns = evolved(stored, plan)
     change = Change("row delta", columns=columns.steps, properties=columns.properties)
     commit(stored, written(stored, change), lambda: change, stored.position, stored.position)
-    return Result(
-        table.source, "exists", f"columns: {', '.join(map(_told, found.plan.steps)) or 'what files say of them'}"
-    )
+    return Result(table.source, "exists", f"columns: {', '.join(map(_told, plan.steps)) or 'what files say of them'}")
 
 
 def require_first_file(table: Table) -> None:
@@ -74,7 +72,7 @@ def require_first_file(table: Table) -> None:
     reader, there = table.lake.source.reader(table.spec), table.lake.source.look(table.spec, None)
     files = [*there.loads.values(), *there.changes]
     shown = reader.columns(files[0], (), files[1:2]) if files else None
-    schema_changes.follow(Columns(-1, ()), spec, table.policy, [shown] if shown else [])
+    schema_changes.follow(columns_of(spec), spec, table.policy, [shown] if shown else [])
 
 
 def _told(step: Step) -> str:

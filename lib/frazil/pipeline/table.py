@@ -36,7 +36,7 @@ from frazil.iceberg.swap import Change, PositionMovedError
 from frazil.iceberg.table import LakeTable
 from frazil.pipeline import all_changes, decisions, facts, quarantine, schema_changes
 from frazil.pipeline.batch import Batch, BatchChanges, BatchColumns, BatchLatest, Commit, WrittenBatch
-from frazil.pipeline.column_renames import same_columns
+from frazil.pipeline.column_rules import same_columns
 from frazil.pipeline.load import write_load
 from frazil.pipeline.look import Look
 from frazil.pipeline.quarantine import Kept
@@ -83,8 +83,9 @@ class Table:
         metadata, listed = self.stored.metadata, {c.name: c for c in self.spec.lake_columns}
         known = known_columns(metadata) or Columns(-1, ())
         own = {column.name for column in known.columns}
+        others = partial(Known, carried=False, later=True, by="others")
         added = tuple(
-            Known(field.field_id, field.name, str(field.field_type), listed[field.name].type, carried=False, later=True)
+            others(field.field_id, field.name, str(field.field_type), listed[field.name].type)
             for field in metadata.schema().fields
             if known.columns and field.name in listed and field.name not in own
         )
@@ -135,8 +136,8 @@ class Table:
         """Return how a batch is read, and what the table's columns need before it."""
         reader, shown = batch.reader, [columns for columns in batch.columns if columns]
         own = all_changes.with_columns(self.spec)
-        found = schema_changes.follow(self.known, own, self.policy, shown, batch.kind == "load")
-        spec = all_changes.without_columns(found.spec)
+        read, plan = schema_changes.follow(self.known, own, self.policy, shown, batch.kind == "load")
+        spec = all_changes.without_columns(read)
         of_files = batch.columns
         if spec != reader.table.spec:
             reader = self.lake.source.reader(spec, reader.storage)
@@ -144,8 +145,7 @@ class Table:
                 reader.columns(file, its.carried if its else ())
                 for file, its in zip(batch.files.values(), batch.columns, strict=True)
             )
-        has_new = found.changes or self.known != known_columns(self.stored.metadata)
-        return BatchColumns(spec, found.plan if has_new else None, of_files, reader)
+        return BatchColumns(spec, plan, of_files, reader)
 
     def read(self, batch: Batch, columns: BatchColumns) -> BatchChanges:
         """Return the typed changes of a batch, in order, with its bad rows."""
@@ -238,7 +238,7 @@ class Table:
 
     def _side_file(self, batch: Batch, kept: Kept) -> SideFile | None:
         """Return the side file after a batch: the one of before, if nothing changed."""
-        if kept.waiting is kept.asked.before and batch.stay is None:
+        if kept.waiting is kept.before and batch.stay is None:
             return batch.planned.quarantine
         return side_files.store(self.lake.state, self.name, kept.waiting) if len(kept.waiting) else None
 
@@ -246,11 +246,13 @@ class Table:
 
     def _written(self, latest: BatchLatest) -> tuple[BatchLatest, Change]:
         """Write a batch; partial rows whose stored rows are missing wait, as bad rows do."""
+        changes, before, doubted = latest.changes, latest.kept.before, set[str]()
         while True:
             try:
                 return latest, self._change(latest)
             except NoStoredRowError as error:
-                kept = quarantine.without_stored(latest.kept, error.places)
+                doubted |= quarantine.doubted_keys(latest.latest, error.places)
+                kept = quarantine.kept(before, changes.changes, changes.files, changes.columns.spec.key, doubted)
                 if kept.latest is None or kept.added == latest.kept.added:
                     raise
                 latest = replace(latest, kept=kept, latest=kept.latest)
@@ -315,7 +317,7 @@ def _counts(latest: BatchLatest) -> dict[str, int]:
     }
     if batch.replay:
         return {
-            "replayed": len(batch.replay.rows) - kept.added - len(kept.ended),
+            "replayed": len(batch.replay.rows) - kept.added - kept.obsolete,
             "still_bad": kept.added + len(batch.stay or ()),
             **found,
         }
