@@ -84,7 +84,11 @@ def spec_of(world: World, table: str) -> dict[str, Any]:
         for layout in layouts:
             has = [name for name in layout.get("columns") or names if name not in layout.get("without", [])]
             until = layout["until"]
-            name = until if until[8:9] == "-" else f"{re.sub('[^0-9]', '', until)[:8]}-{re.sub('[^0-9]', '', until)[8:]}000.csv"
+            name = (
+                until
+                if until[8:9] == "-"
+                else f"{re.sub('[^0-9]', '', until)[:8]}-{re.sub('[^0-9]', '', until)[8:]}000.csv"
+            )
             said.setdefault("columns_until", {})[name] = has
             if layout.get("load"):
                 said["columns_until"]["LOAD00000001.csv"] = has
@@ -204,7 +208,7 @@ def _restart(world: World, of, table: str, kind: str) -> Result:
 def _of_waiting(world: World, of, table: str, kind: str) -> Result:
     """Replay or discard the rows that wait."""
     of.require_not_stopped()
-    of.stored.refresh()
+    of.refresh()
     waiting = of.stored.position.quarantine
     if waiting is None:
         return Result(table, "unchanged")
@@ -243,16 +247,23 @@ def check(world: World, limits: dict) -> list[str]:
 def quarantine(world: World, table: str) -> list[dict]:
     """Return the rows that wait."""
     of = opened(world, {})[world.specs[table]["source"]]
-    of.stored.refresh()
+    of.refresh()
     rows = side_files.stored(of.lake.state, of.stored.position.quarantine)
     found = rows.to_pylist() if rows is not None else []
     found.sort(key=lambda row: (row["path"], row["number"]))
-    return [{"file": Path(r["path"]).name, "row": r["number"], **{n: r[n] for n in ("column", "reason", "raw")}} for r in found]
+    return [
+        {"file": Path(r["path"]).name, "row": r["number"], **{n: r[n] for n in ("column", "reason", "raw")}}
+        for r in found
+    ]
 
 
 def position(metadata) -> dict:
     """Return the position in the summary of the newest own snapshot."""
-    summary = next(s.summary.additional_properties for s in table_reader.history(metadata) if "frazil.position" in s.summary.additional_properties)
+    summary = next(
+        s.summary.additional_properties
+        for s in table_reader.history(metadata)
+        if "frazil.position" in s.summary.additional_properties
+    )
     return {"last": Path(read_position(summary["frazil.position"], "t").last).name}
 
 

@@ -33,7 +33,7 @@ from frazil.dms.listing import SameNameError, list_table
 from frazil.dms.load_rule import LoadChangedError, MixedLoadError
 from frazil.dms.pending import FileVanishedError, audit, findings, pending_files
 from frazil.dms.position import Position
-from frazil.dms.storage import ChangedWhileReadError, DmsFile, FileGoneError, Storage, StorageError
+from frazil.dms.storage import ChangedWhileReadError, DmsFile, Storage, StorageError
 from frazil.engine.empty_load import LoadMissingError, require_load
 from frazil.engine.file_batches import FileBatch, Measure, next_batch
 from frazil.engine.file_ranges import open_file
@@ -199,7 +199,7 @@ def test_a_file_is_read_as_it_was_listed_or_not_at_all(folder):
     folder.put(f"{FOLDER}/b", large.replace("x", "y"))
     folder.put(f"{FOLDER}/c", "other")
     folder.delete(f"{FOLDER}/d")
-    for file, error in ((big, ChangedWhileReadError), (changed, ChangedWhileReadError), (gone, FileGoneError)):
+    for file, error in ((big, ChangedWhileReadError), (changed, ChangedWhileReadError), (gone, FileVanishedError)):
         with pytest.raises(error, match=f"{FOLDER}/{file.name}"):
             [*table.storage.pieces(file)]
     assert [*table.storage.pieces(small)] == [b"one"]
@@ -518,7 +518,10 @@ def test_a_batch_ends_at_its_bytes_where_columns_change_or_inside_of_a_file(tmp_
     assert batch.position_after(position, at(4)) == Position(load="x", last=at(4), rows=300, batch=8)
     assert next_batch(files[4:], Position(last=at(9)), names.get, rows.get, (1, 300)).end is None  # a late file
     there, cut = Table(folder).listed(), batch.position_after(position, at(4))
-    assert [f.size for f in pending_files(there, msgspec.structs.replace(cut, accepted={at(5): cut.last}), applied_files([]))] == [500, 60]
+    assert [
+        f.size
+        for f in pending_files(there, msgspec.structs.replace(cut, accepted={at(5): cut.last}), applied_files([]))
+    ] == [500, 60]
     gone = replace(there, changes=there.changes[5:])
     assert [f.names for f in findings(gone, cut, applied_files([]))] == [(at(4),)]
     assert next_batch(files[5:], cut, names.get, rows.get, (1, 300)).begin == 0

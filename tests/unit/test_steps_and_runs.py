@@ -68,7 +68,11 @@ def test_cells_show_an_error_and_pass_it_on_and_the_end_of_the_notebook_reports_
     cells = frazil.steps(steps_of(loaded))
     batch = cells.next()
     changes = cells.read(batch, cells.columns(batch))
-    shown = [cells.latest(changes), cells.write(cells.latest(changes)), cells.commit(cells.write(cells.latest(changes)))]
+    shown = [
+        cells.latest(changes),
+        cells.write(cells.latest(changes)),
+        cells.commit(cells.write(cells.latest(changes))),
+    ]
     assert {type(step.value) for step in shown} == {Results} and all("bad-row" in repr(step) for step in shown)
     with pytest.raises(FrazilError, match="Z"):
         frazil.finish(opened(loaded, {}), shown[-1])

@@ -11,7 +11,7 @@ from frazil.dms.file_marks import are_unchanged
 from frazil.dms.file_names import base_name, order_of
 from frazil.dms.listing import TableFiles, one_of_copies, start_after
 from frazil.dms.position import Position
-from frazil.dms.storage import DmsFile
+from frazil.dms.storage import DmsFile, FileVanishedError
 from frazil.errors import Finding, FrazilError
 
 CLOCKS_S = 3600.0
@@ -24,10 +24,6 @@ class LateFileError(FrazilError, code="late-file", decision=True):
 
 class FileChangedError(FrazilError, code="file-changed", decision=True):
     """A file has changed since it was applied. Restart the table, which applies the file again; or accept it as it is."""
-
-
-class FileVanishedError(FrazilError, code="file-vanished", decision=True):
-    """A file that was listed is gone before it was applied. Bring it back; or accept it, which gives up its changes."""
 
 
 class HiddenFileError(FrazilError, code="file-hidden", decision=True):

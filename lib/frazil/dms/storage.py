@@ -36,8 +36,8 @@ class ChangedWhileReadError(FrazilError, code="file-changed-while-read"):
     """A file is no longer as it was listed. Run again once nothing writes it any more."""
 
 
-class FileGoneError(FrazilError, code="file-gone"):
-    """A file is gone since it was listed. Bring it back; or let a person accept that its changes are lost."""
+class FileVanishedError(FrazilError, code="file-vanished", decision=True):
+    """A file that was listed is gone before it was applied. Bring it back; or accept it, which gives up its changes."""
 
 
 class DmsFile(msgspec.Struct, frozen=True, gc=False):
@@ -108,7 +108,7 @@ class Storage:
     def pieces(self, file: DmsFile) -> Iterator[bytes]:
         """Yield the bytes of a file; a small one is read once, and kept.
 
-        Raises ChangedWhileReadError, FileGoneError if it is not as it was listed.
+        Raises ChangedWhileReadError, FileVanishedError if it is not as it was listed.
         """
         if file.size <= PIECE:
             yield self._whole(file)
@@ -116,7 +116,7 @@ class Storage:
             yield from (self.read(file, at, min(at + PIECE, file.size)) for at in range(0, file.size, PIECE))
 
     def read(self, file: DmsFile, begin: int, end: int) -> bytes:
-        """Return some bytes of the file that was listed. Raises ChangedWhileReadError, FileGoneError if it is another one."""
+        """Return some bytes of the file that was listed. Raises ChangedWhileReadError, FileVanishedError if it is another one."""
         if begin == end:
             return b""
         with self._explained(file.path):
@@ -160,7 +160,7 @@ class Storage:
             raise ChangedWhileReadError(f"{where} has changed since it was listed", cure) from None
         except FileNotFoundError:
             cure = "bring it back; or accept it by its name, which gives up its changes"
-            raise FileGoneError(f"{where} is gone since it was listed", cure) from None
+            raise FileVanishedError(f"{where} is gone since it was listed", cure) from None
         except (BaseError, OSError) as error:
             what = str(error).split("\n")[0]
             cure = "check the address, AWS_REGION, and that this process may list and read it"

@@ -48,7 +48,7 @@ def restart(table: Table, changes_from: str | None = None) -> None:
     `changes_from` is the first change file to apply, or a time in UTC; `next`: those that are not applied yet; None: all
     that DMS's clock does not put before the load. `first`: all; then a person says, too, that the load files are one load.
     """
-    table.stored.refresh()
+    table.refresh()
     position, batches = table.stored.position, applied_batches(table)
     applied = applied_files(dropwhile(lambda batch: not batch.position.load, batches))
     there = table.lake.source.look(table.spec, None)
@@ -68,7 +68,7 @@ def restart(table: Table, changes_from: str | None = None) -> None:
 
 def accept(table: Table, name: str) -> None:
     """Take a file as it is: a late one is applied now, a changed one counts as applied, a vanished one is given up."""
-    look = Look(table)
+    look, name = Look(table), base_name(name)
     position, applied = table.stored.position, applied_files(applied_batches(table))
     found = {name: f.error for f in findings(look.there, position, applied) for name in f.names}
     if name in applied.marks or name in position.accepted:
@@ -92,7 +92,7 @@ def accept(table: Table, name: str) -> None:
 
 def stop(table: Table, why: str) -> str:
     """Let a table take no batch until a person resumes it; return the stop's id."""
-    table.stored.refresh()
+    table.refresh()
     number = uuid4().hex[:6]
     after = structs.replace(table.stored.position, stopped=f"{number} {why}")
     _decide(table, Change("row delta"), after, "stop", why)
@@ -101,7 +101,7 @@ def stop(table: Table, why: str) -> str:
 
 def resume(table: Table, stop: str) -> None:
     """End a stop, by its id; do nothing if it has ended."""
-    table.stored.refresh()
+    table.refresh()
     position = table.stored.position
     if position.stopped.split(" ")[0] == stop:
         _decide(table, Change("row delta"), structs.replace(position, stopped=""), "resume", position.stopped)
@@ -128,8 +128,7 @@ def adopt(table: Table, place: str = LAST) -> None:
 
     `last` is the position that is there, of a table whose history others have expired.
     """
-    stored, spec = table.stored, all_changes.with_columns(table.spec)
-    stored.refresh()
+    stored, spec = table.refresh(), all_changes.with_columns(table.spec)
     if place == LAST and stored.own:
         pass_others(stored, anew=True)
         return
@@ -156,7 +155,7 @@ def _restart_by(table: Table, value: Any) -> None:
     if not isinstance(value, Mapping) or "after" not in value:
         cure = 'write {"after": <the snapshot that the message names>}, so that it is made once'
         raise DecisionError(f"{table.source}: the restart does not say after which snapshot", cure)
-    table.stored.refresh()
+    table.refresh()
     then = table.stored.snapshot(int(value["after"]))
     if then is None or POSITION not in then.summary:
         return
@@ -170,7 +169,7 @@ def _discard_by(table: Table, value: Any) -> None:
 
 
 def _stop_by(table: Table, value: Any) -> None:
-    table.stored.refresh()
+    table.refresh()
     if not table.stored.position.stopped and not any(
         s.summary.get(DECISION) == f"stop {value}" for s in table.stored.ancestors()
     ):

@@ -86,13 +86,12 @@ class Lake:
     def spark(self) -> SparkSession:
         """The Spark session with the environment's catalog."""
         with self._starting:
+            self._session.conf.set("spark.sql.variable.substitute", "false")  # a name may look like a variable
             return self._session
 
     @cached_property
     def _session(self) -> SparkSession:
-        session = spark.session(self.settings, self.say)
-        session.conf.set("spark.sql.variable.substitute", "false")  # a name may look like a variable
-        return session
+        return spark.session(self.settings, self.say)
 
     @cached_property
     def catalog(self) -> Catalog:

@@ -22,7 +22,7 @@ from frazil.iceberg.row_delta import write_rows
 from frazil.iceberg.swap import Change
 from frazil.pipeline import all_changes, facts, quarantine
 from frazil.pipeline.batch import Batch, BatchColumns, WrittenBatch
-from frazil.pipeline.look import applied_before
+from frazil.pipeline.look import LoadWaitsError, applied_before
 
 if TYPE_CHECKING:
     from frazil.pipeline.table import Table
@@ -49,6 +49,9 @@ def write_load(table: Table, batch: Batch, columns: BatchColumns) -> WrittenBatc
     except DoubledInLoadError as error:
         raise _with_files(error, table, batch, columns) from None
     bad = pa.concat_tables([BAD.empty_table(), *seen.bad])
+    if seen.rows + len(bad) < (rows := table.lake.source.loaded_rows(table.source)):
+        problem = f"{table.source}: its load files have {seen.rows + len(bad):,} rows, and DMS loaded {rows:,}"
+        raise LoadWaitsError(problem, "run 01_full_load when all load files are there")
     of = _files(batch, columns)
     quarantine.require_admitted(_bad_alone(bad), of.paths, columns.spec, table.lake.settings)
     waiting = quarantine.kept(WAITING.empty_table(), _bad_alone(bad), of, ()).waiting

@@ -49,8 +49,7 @@ class Look:
     """The files of a table at one time, and what is applied of them."""
 
     def __init__(self, table: Table):
-        stored, self.table = table.stored, table
-        stored.refresh()
+        stored, self.table = table.refresh(), table
         self.others = require_sound(stored)
         """The snapshots of others since the last own one."""
         known = known_columns(stored.metadata)

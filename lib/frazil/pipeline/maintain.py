@@ -22,8 +22,7 @@ def audit_table(table: Table) -> list[str]:
 
     The stop is a commit of the position. It ends by itself once the finding is gone.
     """
-    stored = table.stored
-    stored.refresh()
+    stored = table.refresh()
     position = stored.position
     if not position.load or position.stopped:
         return []

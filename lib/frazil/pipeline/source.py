@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
 from frazil.dms import documents
 from frazil.dms.listing import TableFiles, list_shared, list_table
-from frazil.dms.load_gate import load_gate
+from frazil.dms.load_gate import LoadGate, load_gate
 from frazil.dms.mappings import resolve
 from frazil.dms.position import Position
 from frazil.dms.source_file import SourceTable
@@ -16,6 +17,9 @@ from frazil.dms.storage import Storage
 from frazil.engine.read import TableReader
 from frazil.settings.parameters import Settings
 from frazil.settings.spec import TableSpec
+
+ASK_AGAIN_S = 5.0
+"""How long an answer of DMS about all tables counts."""
 
 
 class Source(Protocol):
@@ -30,6 +34,9 @@ class Source(Protocol):
     def waits(self, source: str) -> str:
         """Return why the load of a source table is not complete, and what to do; empty if nothing says so."""
 
+    def loaded_rows(self, source: str) -> int:
+        """Return how many rows a complete load has; 0: nothing says so."""
+
 
 class FileSource:
     """A folder in which DMS writes files."""
@@ -38,6 +45,8 @@ class FileSource:
         from frazil.discover.source_folders import require_own_folders
 
         self.settings = settings
+        self._gate: LoadGate | None = None
+        self._asked_s = -ASK_AGAIN_S
         self.storage = Storage(settings.place("source"))
         self.target = documents.s3_target(Path(settings.place("endpoint")))
         self.rules = documents.rules(Path(settings.place("mappings"))) if settings.mappings else []
@@ -67,8 +76,13 @@ class FileSource:
 
     def waits(self, source: str) -> str:
         """Return why DMS's statistics say that a load is not complete; empty if they do not."""
-        gate = load_gate(self.settings)
-        return gate.waits(source) if gate else ""
+        if time.monotonic() - self._asked_s > ASK_AGAIN_S:
+            self._gate, self._asked_s = load_gate(self.settings), time.monotonic()
+        return self._gate.waits(source) if self._gate else ""
+
+    def loaded_rows(self, source: str) -> int:
+        """Return how many rows DMS says that it loaded; 0: it says nothing."""
+        return int(self._gate.tables.get(source, {}).get("FullLoadRows") or 0) if self._gate else 0
 
 
 def open_source(settings: Settings, specs: Mapping[str, TableSpec]) -> Source:

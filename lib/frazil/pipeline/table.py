@@ -28,6 +28,7 @@ from frazil.errors import Finding, FrazilError
 from frazil.iceberg import side_files, swap
 from frazil.iceberg.columns import Columns, Known, known_columns
 from frazil.iceberg.doubled_keys import names_of
+from frazil.iceberg.java import causes
 from frazil.iceberg.key_segments import Segments
 from frazil.iceberg.locate import Found, locate, wants_segments
 from frazil.iceberg.row_delta import write_batch, write_rows
@@ -44,6 +45,9 @@ from frazil.settings.spec import TableSpec
 
 if TYPE_CHECKING:
     from frazil.pipeline.lake import Lake
+
+MADE_ANEW = {"NoSuchTableException", "NotFoundException", "IllegalStateException"}
+"""What Java says of the handle of a table that others dropped."""
 
 
 class StoppedError(FrazilError, code="stopped", decision=True):
@@ -67,6 +71,7 @@ class Table:
         self.policy = spec.changes or lake.settings.changes
         self.segments: Segments | None = None
         self.busy = threading.Lock()
+        self._last: Commit | None = None
 
     @cached_property
     def stored(self) -> LakeTable:
@@ -76,6 +81,16 @@ class Table:
             same = same_columns(known, self.spec)
             stored.key_ids[:] = [same[name].id if name in same else 0 for name in self.spec.key]
         return stored
+
+    def refresh(self) -> LakeTable:
+        """Take over what was committed since the last look; a table that others made anew is opened anew."""
+        try:
+            self.stored.refresh()
+        except Exception as error:
+            if not {name for name, _ in causes(error)} & MADE_ANEW:
+                raise
+            del self.stored
+        return self.stored
 
     @property
     def known(self) -> Columns:
@@ -200,10 +215,12 @@ class Table:
         try:
             made = swap.commit(self.stored, first, again, batch.planned, written.position)
         except PositionMovedError:
-            if self.stored.own is None or not _are_same(self.stored.position, written.position):
+            if self._last is None or self._last.position != written.position:
                 raise
-            made = self.stored.own  # the same batch, written twice
-        return Commit(self.source, batch.kind, made, written.position, written.counts, time.time() - batch.picked_up)
+            return self._last  # the same batch, written twice
+        seconds = time.time() - batch.picked_up
+        self._last = Commit(self.source, batch.kind, made, written.position, written.counts, seconds)
+        return self._last
 
     def apply(self, batch: Batch) -> Commit:
         """Bring one batch into the table."""
@@ -330,11 +347,6 @@ def _to_the_end(batch: Batch, changes: Changes) -> Batch:
     if batch.end is None or batch.after.rows != batch.end or len(batch.files) > 1 or max(read, default=0) >= batch.end:
         return batch
     return replace(batch, end=None, after=structs.replace(batch.after, rows=None))
-
-
-def _are_same(one: Position, other: Position) -> bool:
-    """Return whether two positions are the same but for the columns of then."""
-    return structs.replace(one, schema=None) == structs.replace(other, schema=None)
 
 
 def _places(found: list[Found]) -> list[tuple[str, int]]:
