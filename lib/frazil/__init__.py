@@ -6,12 +6,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from frazil.pipeline.cells import finish, steps
     from frazil.pipeline.lake import Lake, open
-    from frazil.pipeline.steps import finish, steps
-    from frazil.pipeline.table import Table
+    from frazil.pipeline.steps import Table
 
 __all__ = ["Lake", "Table", "finish", "open", "steps"]
-_MODULES = {"Lake": "lake", "Table": "table", "finish": "steps", "open": "lake", "steps": "steps"}
+_MODULES = {"Lake": "lake", "Table": "steps", "finish": "cells", "open": "lake", "steps": "cells"}
 """The module of `pipeline` that has each name. It is imported with the first use of the name: an import costs nothing."""
 
 

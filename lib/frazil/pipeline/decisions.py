@@ -28,7 +28,7 @@ from frazil.pipeline.facts import DECISION, KIND
 from frazil.pipeline.look import Look, applied_batches
 
 if TYPE_CHECKING:
-    from frazil.pipeline.table import Table
+    from frazil.pipeline.steps import Table
 
 NEXT, LAST = "next", "last"
 """Words for places: the change files that are not applied; the position that is there."""

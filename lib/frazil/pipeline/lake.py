@@ -16,7 +16,7 @@ from frazil.pipeline import run
 from frazil.pipeline import setup as setups
 from frazil.pipeline.plan import Plan
 from frazil.pipeline.source import Source, open_source
-from frazil.pipeline.table import Table
+from frazil.pipeline.steps import Table
 from frazil.settings import memory, spark
 from frazil.settings.environment import resolve
 from frazil.settings.parameters import SettingError, Settings

@@ -25,7 +25,7 @@ from frazil.pipeline.batch import Batch, BatchColumns, WrittenBatch
 from frazil.pipeline.look import LoadWaitsError, applied_before
 
 if TYPE_CHECKING:
-    from frazil.pipeline.table import Table
+    from frazil.pipeline.steps import Table
 
 
 @dataclass

@@ -28,7 +28,7 @@ from frazil.pipeline.batch import Batch
 from frazil.pipeline.facts import DECISION
 
 if TYPE_CHECKING:
-    from frazil.pipeline.table import Table
+    from frazil.pipeline.steps import Table
 
 BY_AUDIT = "audit"
 """The id of a stop that maintenance made: each look lists all files until what was found is mended, or decided."""

@@ -14,7 +14,7 @@ from frazil.pipeline.facts import KIND
 from frazil.pipeline.look import BY_AUDIT, applied_batches
 
 if TYPE_CHECKING:
-    from frazil.pipeline.table import Table
+    from frazil.pipeline.steps import Table
 
 
 def audit_table(table: Table) -> list[str]:

@@ -19,7 +19,7 @@ from frazil.results import Shown
 
 if TYPE_CHECKING:
     from frazil.pipeline.lake import Lake
-    from frazil.pipeline.table import Table
+    from frazil.pipeline.steps import Table
 
 
 @dataclass(repr=False)

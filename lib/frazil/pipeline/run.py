@@ -18,7 +18,7 @@ from frazil.iceberg.upkeep import expire_if_large
 from frazil.pipeline import decisions
 from frazil.pipeline.batch import DONE, Commit
 from frazil.pipeline.look import LoadWaitsError
-from frazil.pipeline.table import StoppedError, Table
+from frazil.pipeline.steps import StoppedError, Table
 from frazil.results import Result, Results, added
 
 if TYPE_CHECKING:

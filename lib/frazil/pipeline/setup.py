@@ -19,7 +19,7 @@ from frazil.results import Result, Results
 
 if TYPE_CHECKING:
     from frazil.pipeline.lake import Lake
-    from frazil.pipeline.table import Table
+    from frazil.pipeline.steps import Table
 
 READERS = {
     2: "Every engine reads format v2. It can be raised to v3 later, by one statement.",
