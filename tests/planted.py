@@ -58,21 +58,14 @@ def of_files(kind: str, file: str, sound: str, broken: str) -> Fault:
     return Fault(f"files: {kind}", tests, ((f"{file}.py", sound, broken),), "frazil")
 
 
+def of_trunk(kind: str, file: str, sound: str, broken: str) -> Fault:
+    """Return a fault in the steps, the loop or a decision of `frazil`."""
+    return Fault(f"trunk: {kind}", "unit/test_steps_and_runs.py test_cases.py test_guarantees.py", ((f"{file}.py", sound, broken),), "frazil")  # fmt: skip
+
+
 FAULTS = [
-    fault("a batch does not move the position", "test_history.py",
-          ("dms/position.py", "batch=batch, last=last, last_etag=etag, recent=recent", "batch=batch, last=position.last, last_etag=position.last_etag, recent=position.recent")),
-    fault("two files of a batch are swapped", "test_history.py",
-          ("dms/pending_changes.py", "sorted(pending, key=lambda entry: entry[0])]", "sorted(pending, key=lambda entry: entry[0], reverse=True)]")),
-    fault("the last file is applied twice", "test_history.py",
-          ("dms/pending_changes.py", "        if place > reached:\n", "        if place >= reached:\n")),
-    fault("a late file is ignored", "test_attacks_history.py", ("dms/pending_changes.py", "            found.late.append(o)\n", "            pass\n")),
     fault("the commit time decides the order", "test_history.py",
           ("core/latest_per_key.py", 'order = np.argsort(codes, kind="stable")', 'order = np.lexsort((steps["commit_ts"].to_numpy(), codes))')),
-    fault("rows of the quarantine are not committed with their batch", "test_history.py",
-          ("flows/quarantine.py", "        if found is not None:\n            quarantine_table.stage(", "        if found is None:\n            quarantine_table.stage(")),
-    fault("a failed table stops the others", "test_known_kinds.py",
-          ("flows/workbook.py", 'result = TableResult(spec.source, "failed", str(e), decision=e.decision)', "raise")),
-    fault("the load does not wait for DMS", "test_guarantees.py", ("flows/full_load.py", "    if not gate:\n        return \"\"\n", "    return \"\"\n")),
     fault("rows of several files of a large batch are taken in the wrong order", "test_guarantees.py",
           ("engine/row_form.py", "reversed(EVENT_PLACE)", "EVENT_PLACE")),
     fault("a partition that is added is read from its end", "test_streams.py",
@@ -129,6 +122,17 @@ FAULTS = [
     of_files("the opposite of a cure is not looked for", "dms/columns_by_place", "if not opposite:", "if True:"),
     of_files("an earlier layout is not read", "dms/columns_by_place", "for entry in own[:1] or oldest", "for entry in oldest"),
     of_files("a rule's column counts as the source's", "dms/file_header", "AFTER + source[name] if is_source else rules[name]", "UNKNOWN + name"),
+    of_trunk("a batch does not move the position", "pipeline/steps", "structs.replace(batch.after, quarantine=self", "structs.replace(batch.planned, quarantine=self"),
+    of_trunk("two files of a batch are swapped", "pipeline/look", "for file in found.files}", "for file in reversed(found.files)}"),
+    of_trunk("the last file is applied twice", "dms/pending", "order_of(f.path) > last and f.name not in waits", "order_of(f.path) >= last and f.name not in waits"),
+    of_trunk("rows that wait are not committed with their batch", "pipeline/steps", "quarantine=self._side_file(batch, latest.kept)", "quarantine=batch.planned.quarantine"),
+    of_trunk("a failed table stops the others", "pipeline/run", "        result = result_of(table, error)\n", "        raise\n"),
+    of_trunk("the load does not wait for DMS", "pipeline/look", "if waits := self.table.lake.source.waits(source):", "if waits := '':"),
+    of_trunk("changes do not wait for their load", "pipeline/look", "if loads or position.batch or is_proven:", "if True:"),
+    of_trunk("a decision is made again", "pipeline/decisions", ".batch == table.stored.position.batch:", ".batch >= 0:"),
+    of_trunk("a late file goes over newer rows", "pipeline/steps", "if np.nanmin(committed) < newest:", "if False:"),
+    of_trunk("what the audit finds stops nothing", "pipeline/maintain", "    if names:\n", "    if False:\n"),
+    of_trunk("a column that a file lacks becomes null", "pipeline/steps", "part.rows.drop_columns([*its.lacks])", "part.rows"),
 ]  # fmt: skip
 
 

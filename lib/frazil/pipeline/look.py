@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import cached_property
 from itertools import dropwhile
 from typing import TYPE_CHECKING
 
@@ -156,11 +157,17 @@ class Look:
             self.at_s,
         )
 
+    @cached_property
+    def _ever_accepted(self) -> dict[str, str]:
+        """The files that a person accepted by any kept snapshot, also by one that was rolled back."""
+        made = [s for s in self.table.stored.snapshots if DECISION in s.summary]
+        known = [read_position(s.summary[POSITION], self.table.source).accepted for s in made]
+        return {name: place for one in known for name, place in one.items()}
+
     def _accepted(self, position: Position) -> dict[str, str]:
         """Return the files that a person accepted, also before somebody rolled the table back behind that decision."""
-        last, made = order_of(position.last), (s for s in self.table.stored.snapshots if DECISION in s.summary)
-        known = [read_position(s.summary[POSITION], self.table.source).accepted for s in made]
-        before = {name: place for one in known for name, place in one.items() if order_of(place) > last}
+        last = order_of(position.last)
+        before = {name: place for name, place in self._ever_accepted.items() if order_of(place) > last}
         return {**before, **position.accepted}
 
     def _require_in_order(self, position: Position, applied: Applied, is_accepted: bool) -> list[DmsFile]:
@@ -211,8 +218,12 @@ def is_by_audit(position: Position) -> bool:
 
 def applied_batches(table: Table) -> list[AppliedBatch]:
     """Return what kept snapshots say of a table's batches, the newest first."""
-    own = (s for s in table.stored.ancestors() if POSITION in s.summary)
-    return [batch_of(read_position(s.summary[POSITION], table.source), s.summary, s.committed_ms / 1000) for s in own]
+    own, known, name = (s for s in table.stored.ancestors() if POSITION in s.summary), table.batches, table.source
+    table.batches = {
+        s.id: known.get(s.id) or batch_of(read_position(s.summary[POSITION], name), s.summary, s.committed_ms / 1000)
+        for s in own
+    }
+    return [*table.batches.values()]
 
 
 def _shape(columns: FileColumns | None) -> tuple[object, ...]:

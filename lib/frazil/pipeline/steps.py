@@ -17,6 +17,7 @@ import pyarrow as pa
 from msgspec import structs
 
 from frazil.core.changes import Changes, concat
+from frazil.dms.applied import Batch as AppliedBatch
 from frazil.dms.file_names import order_of
 from frazil.dms.mappings import RENAMED
 from frazil.dms.pending import LateFileError
@@ -71,6 +72,8 @@ class Table:
         self.policy = spec.changes or lake.settings.changes
         self.segments: Segments | None = None
         self.busy = threading.Lock()
+        self.batches: dict[int, AppliedBatch] = {}
+        """What snapshots say of their batches, which is read once."""
         self._last: Commit | None = None
 
     @cached_property
