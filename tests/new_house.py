@@ -19,8 +19,8 @@ from frazil.dms.position import read_position
 from frazil.engine import file_batches
 from frazil.errors import FrazilError
 from frazil.iceberg import side_files
-from frazil.pipeline import actions
 from frazil.pipeline import lake as lakes
+from frazil.pipeline import maintain
 from frazil.settings import jars, spark
 from frazil.settings.environment import resolve
 from frazil.settings.secrets import is_secret
@@ -147,7 +147,7 @@ def do(world: World, verb: str, settings: dict) -> list[Result]:
             _audited.add(str(world.root))
             for table in lake:
                 with suppress(FrazilError):
-                    actions.audit_table(table)
+                    maintain.audit_table(table)
         return [result(r) for r in getattr(lake, verb)()]
     except FrazilError as error:
         return [Result(t, "failed", error.code, str(error), decision=error.decision) for t in world.specs]

@@ -1,79 +1,60 @@
 """Maintenance and its ledger: what is due, what is done, and what Python and Java read of it."""
 
-from __future__ import annotations
-
-import json
 import os
 import time
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from unittest.mock import MagicMock, Mock
+from unittest.mock import Mock
 
-import obstore
 import pyarrow as pa
 import pytest
 
+import new_house
+from dms_writer import FILE1, FILE2, U
+from frazil.engine.work import for_each
 from frazil.iceberg import compaction, side_files
-from frazil.pipeline import lake as lakes
-from frazil.pipeline import ledger
+from frazil.pipeline import ledger, maintain
+
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def opened(lake, tmp_path, monkeypatch):
-    """Return a function that opens an environment anew, with a table that has a load and two batches."""
-    given = {n: n for n in ("source", "specs", "state")} | {"endpoint": "endpoint.json", "keep_hours": 0}
-    given |= {"catalog": lake.name, "catalog_options": lake.options, "ops_namespace": f"m{time.time_ns()}"}
-    spec = {"source": "public.t", "target": f"{given['ops_namespace']}.t", "key": "id"}
-    spec["columns"], target = [{"name": n, "type": "INT8"} for n in ("id", "v")], {"CsvNullValue": ""}
-    for name, content in {"params/e.yml": given, "specs/t.yml": spec, "endpoint.json": {"S3Settings": target}}.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(json.dumps(content))
-    (tmp_path / "source/public/t").mkdir(parents=True)
-    monkeypatch.setenv("FRAZIL_PARAMS", str(tmp_path / "params"))
-    of = lakes.open("03_maintenance", "e")
-    for n, name in enumerate(("LOAD00000001", "20240102-000000000", "20240102-000001000")):
-        (tmp_path / f"source/public/t/{name}.csv").write_text(f"U,{n},9\n" if n else "1,0\n2,0\n")
-        of.setup(), of.load(), of.merge()
-    return lambda **settings: lakes.open("03_maintenance", "e", **settings)
+def w(open_world):
+    (w := open_world(keep_hours=0).table("t")).source.load("t", (1, "a"), (2, "b"))
+    w.source.changes("t", U(1, "c"), name=FILE1), w.source.changes("t", U(1, "d"), name=FILE2)
+    return w.loaded().merged(max_batch_files=1)
 
 
-def test_what_is_due_is_said_and_done_once_and_a_row_of_the_ledger_counts_once(opened, lake):
-    of = opened()
-    before, table = of.health(), f"{of.settings.ops_namespace}.commits"
-    assert of.maintain(dry_run=True)[0].status == "due" and "compact" in before.rows[0]["why"]
+def test_what_is_due_is_said_and_done_once_and_a_row_of_the_ledger_counts_once(w):
+    before, table = (of := new_house.opened(w, {})).health(), f"{w.space}_ops.commits"
+    assert of.maintain(dry_run=True)[0].status == "due" and "compact: 3" in before.rows[0]["why"]
     assert of.health().rows == before.rows and not of.catalog.table_exists(table)
-    done = of.maintain()[0]
-    assert (done.status, done.counts["files"]) == ("maintained", 3) and done.counts["expired"] > 2
+    assert (done := of.maintain()[0]).status == "maintained" and done.counts["compact"] == 3
     changed = {row["measure"]: row["now"] for row in of.health().compared_to(before).rows}
-    assert changed["files"] == 1 and changed["why"] == "" and "rows" not in changed
-    assert opened().maintain()[0].status == "unchanged"
-    commits, did = ledger.read(of, "commits"), [row.facts["action"] for row in ledger.read(of, "maintenance")]
-    assert [row.facts.get("frazil.kind") for row in commits].count("changes") == 2 and did == ["compact", "expire"]
-    later = ledger.Row(commits[0].id, "t", datetime.now(UTC), {"newest": True})
-    assert all(ledger.append(of, "commits", [later]) for _ in range(2)) and ledger.read(of, "commits")[-1] == later
-    lake.session.sql(f"INSERT INTO {lake.name}.{table} VALUES ('java', 't', current_timestamp(), '{{}}')")
-    assert len(ledger.read(of, "commits")) == len(commits) + 1  # Python reads what Java wrote
-    assert lake.session.table(f"{lake.name}.{table}").count() == len(commits) + 3  # and Java what Python wrote
+    assert changed["files"] == 1 and changed["why"] == "" and of.maintain()[0].status == "unchanged"
+    assert [row.facts["action"] for row in ledger.read(of, "maintenance").values()] == ["compact", "expire"]
+    commits = ledger.read(of, "commits")
+    assert sum(row.facts.get("frazil.kind") == "changes" for row in commits.values()) == 2
+    later = ledger.Row([*commits][0], "t", datetime.now(UTC), {"newest": True})
+    [ledger.append(of, "commits", [later]) for _ in range(2)]
+    assert ledger.read(of, "commits") == {**commits, later.id: later}
+    assert w.session.table(f"{w.catalog}.{table}").count() == len(commits) + 1  # Java reads what Python wrote
 
 
-def test_old_side_files_without_a_snapshot_go_and_a_table_that_is_not_compacted_is_expired(opened, monkeypatch):
-    of = opened()
-    assert "compact" not in opened(managed_by="glue").maintain(dry_run=True)[0].note
+def test_old_side_files_go_and_a_table_that_is_not_compacted_is_expired(w, monkeypatch):
+    assert "compact" not in new_house.opened(w, {"managed_by": "glue"}).maintain(dry_run=True)[0].note
+    of = new_house.opened(w, {})
     files = [side_files.store(of.state, of["public.t"].name, pa.table({"n": [n]})) for n in range(2)]
-    os.utime(of.settings._root / "state" / files[0].path, (time.time() - 90_000,) * 2)
+    os.utime(w.root / "state" / files[0].path, (time.time() - 90_000,) * 2)
     monkeypatch.setattr(compaction, "plan", Mock(side_effect=compaction.NotCompactedError("n is nested", "call it")))
-    found = opened().maintain()[0]
-    assert "n is nested" in found.note and {*found.counts} == {"side_files", "expired"}
-    assert [e["path"] for batch in obstore.list(of.state) for e in batch] == [files[1].path]
+    assert "n is nested" in (found := of.maintain()[0]).note and {*found.counts} == {"side_files", "expire"}
+    assert [p.name for p in (w.root / "state").rglob("*.parquet")] == [files[1].path.rpartition("/")[2]]
 
 
-def test_runs_append_at_the_same_time_and_a_ledger_that_cannot_be_written_stops_no_table(opened, monkeypatch):
-    monkeypatch.setattr(ledger, "_one_at_a_time", MagicMock())
-    of = opened(keep_hours=9.0)
-    rows = [ledger.Row(str(n), "t", datetime.now(UTC), {"n": n}) for n in range(8)]
-    with ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(lambda row: ledger.append(opened(), "quarantine", [row]), rows))
-    assert ledger.read(of, "quarantine") == rows
+def test_neither_runs_at_the_same_time_nor_a_failing_action_or_ledger_stop_others(w, monkeypatch):
+    of, now = new_house.opened(w, {}), datetime.now(UTC)
+    rows = {str(n): ledger.Row(str(n), "t", now, {"n": n}) for n in range(8)}
+    for_each(rows, lambda n: ledger.append(of, "quarantine", [rows[n]]))
+    assert ledger.read(of, "quarantine") == rows, w.said
     monkeypatch.setattr(ledger, "opened_table", lambda *_: 1 / 0)
-    of.say = Mock()
-    assert of.maintain()[0].status == "maintained" and of.say.call_count == 1
+    monkeypatch.setattr(maintain, "audit_table", lambda _: 1 / 0)
+    assert of.maintain()[0].code == "ZeroDivisionError" and "is not kept" in w.said[-1]

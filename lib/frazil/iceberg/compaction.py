@@ -119,7 +119,7 @@ def compact(
         if wave:
             jobs = [(table.metadata, table.io, f, [table.vectors.of(one) for one in f], target_bytes) for f in wave]
             groups = run(jobs)
-            if waits:
+            if waits and groups:
                 _wait_for_a_commit(table)
             done.update(swap_wave(table, groups, sequence))
     return dict(done)

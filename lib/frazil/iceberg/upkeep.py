@@ -16,7 +16,7 @@ from frazil.iceberg.soundness import require_sound
 from frazil.iceberg.sql_text import literal, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from frazil.iceberg.table import LakeTable
 
@@ -24,7 +24,6 @@ MOST_METADATA = 1 << 20
 """Bytes of metadata above which ingestion expires: some catalogs refuse 20 MB, one 1 MB, and each commit writes them anew."""
 HOURLY, DAILY = timedelta(days=1), timedelta(days=14)
 """How long the tags of the last state of an hour, and of a day, are kept."""
-ORPHANS_AFTER = timedelta(days=3)
 MANY_MANIFESTS = 64
 
 
@@ -52,7 +51,7 @@ def measure(table: LakeTable) -> Health:
     return Health(rows, len(files), size, median, gone, len(deletes), len(table.snapshots), table.metadata_bytes)
 
 
-def missing_tags(table: LakeTable, now: datetime) -> Iterator[tuple[str, Snapshot, timedelta]]:
+def missing_tags(table: LakeTable, now: datetime, days: timedelta = DAILY) -> Iterator[tuple[str, Snapshot, timedelta]]:
     """Yield the tags that past states should have and lack: name, snapshot, and how long it is kept.
 
     The last own snapshot of each past hour and day has one; nothing is tagged that is still to change.
@@ -62,17 +61,17 @@ def missing_tags(table: LakeTable, now: datetime) -> Iterator[tuple[str, Snapsho
         at = datetime.fromtimestamp(snapshot.committed_ms / 1000, UTC)
         if POSITION not in snapshot.summary:
             continue
-        for form, age in (("hour_%Y%m%d_%H", HOURLY), ("day_%Y%m%d", DAILY)):
+        for form, age in (("hour_%Y%m%d_%H", HOURLY), ("day_%Y%m%d", days)):
             if now - at < age and at.strftime(form) != now.strftime(form):
                 last.setdefault(at.strftime(form), (snapshot, age))
     there = table.tags
     yield from ((name, snapshot, age) for name, (snapshot, age) in last.items() if name not in there)
 
 
-def keep_states(table: LakeTable) -> list[str]:
+def keep_states(table: LakeTable, days: timedelta = DAILY) -> list[str]:
     """Tag the last states of past hours and days; return the new tags."""
     made = []
-    for name, snapshot, age in missing_tags(table, datetime.now(UTC)):
+    for name, snapshot, age in missing_tags(table, datetime.now(UTC), days):
         refs = table.handle.manageSnapshots().createTag(name, snapshot.id)
         refs.setMaxRefAgeMs(name, int(age.total_seconds() * 1000)).commit()
         made.append(name)
@@ -93,21 +92,22 @@ def expire(table: LakeTable, keep_hours: float) -> int:
     return len(gone)
 
 
-def expire_if_large(table: LakeTable, keep_hours: float) -> int:
+def expire_if_large(table: LakeTable, keep_hours: float, before: Callable[[], None] = lambda: None) -> int:
     """Expire while ingesting, once the metadata are large and a quarter of the snapshots is old; return how many are gone."""
-    if table.metadata_bytes <= MOST_METADATA:
+    found = table.snapshots if table.metadata_bytes > MOST_METADATA else []
+    if sum(s.committed_ms < _kept_since_ms(keep_hours) for s in found) <= len(found) / 4:
         return 0
-    committed, since = [s.committed_ms for s in table.snapshots], _kept_since_ms(keep_hours)
-    return expire(table, keep_hours) if sum(ms < since for ms in committed) > len(committed) / 4 else 0
+    before()
+    return expire(table, keep_hours)
 
 
 def _kept_since_ms(keep_hours: float) -> int:
     return int((time.time() - keep_hours * 3600) * 1000)
 
 
-def remove_orphans(table: LakeTable) -> list[str]:
+def remove_orphans(table: LakeTable, after: timedelta = timedelta(days=3)) -> list[str]:
     """Delete files in a table's own folders that no snapshot has had for days; return their paths."""
-    before = (datetime.now(UTC) - ORPHANS_AFTER).strftime("%Y-%m-%d %H:%M:%S")
+    before = (datetime.now(UTC) - after).strftime("%Y-%m-%d %H:%M:%S")
     gone: list[str] = []
     if table.metadata.properties.get("gc.enabled") == "false":
         return gone

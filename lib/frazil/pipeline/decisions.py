@@ -92,10 +92,10 @@ def accept(table: Table, name: str) -> None:
         raise DecisionError(f"{table.source}: there is no file {name} to accept", nearest(name, found or there))
 
 
-def stop(table: Table, why: str) -> str:
-    """Let a table take no batch until a person resumes it; return the stop's id."""
+def stop(table: Table, why: str, number: str = "") -> str:
+    """Let a table take no batch until a person resumes it; return the stop's id, by default a new one."""
     table.stored.refresh()
-    number = uuid4().hex[:6]
+    number = number or uuid4().hex[:6]
     after = structs.replace(table.stored.position, stopped=f"{number} {why}")
     _decide(table, Change("row delta"), after, "stop", why)
     return number

@@ -1,119 +1,74 @@
-"""What is known about tables, in tables: `commits`, `maintenance` and `quarantine` of the namespace `ops_namespace`.
-
-Rows are only appended, without a JVM. A killed run may append a row again: readers take each id once, the newest.
-"""
+"""The tables of `ops_namespace`: `commits`, `maintenance` and `quarantine`. Rows are only appended, without a JVM."""
 
 from __future__ import annotations
 
 import json
-import threading
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from itertools import takewhile
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, WeakSet
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from pyiceberg import expressions
 
 from frazil.iceberg.catalog import opened_table
-from frazil.iceberg.snapshots import POSITION, Snapshot
-from frazil.iceberg.sql_text import literal, quoted
-from frazil.iceberg.upkeep import MOST_METADATA
 
 if TYPE_CHECKING:
     from frazil.pipeline.lake import Lake
     from frazil.pipeline.table import Table
 
-COLUMNS = {"id": pa.string(), "table_name": pa.string(), "at": pa.timestamp("us", "UTC"), "facts": pa.string()}
-PROPERTIES = {"commit.retry.num-retries": "10", "write.metadata.delete-after-commit.enabled": "true"}
-TABLES, MOST_SNAPSHOTS = ("commits", "maintenance", "quarantine"), 100
+TYPES = {"id": pa.string(), "table_name": pa.string(), "at": pa.timestamp("us", "UTC"), "facts": pa.string()}
+ON = ("commit.manifest-merge.enabled", "write.metadata.delete-after-commit.enabled")
+MOST_SNAPSHOTS = 100
 is_: Any = expressions  # their own types are not those of their arguments
-_one_at_a_time = threading.Lock()
-_told: WeakSet[Lake] = WeakSet()
-_kept: WeakKeyDictionary[Table, Snapshot] = WeakKeyDictionary()
-"""The newest recorded snapshot of each table, as far as this process knows."""
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """What is known of a commit, of an action of maintenance, or of rows in quarantine."""
 
     id: str
-    table: str
+    table_name: str
     at: datetime
     facts: dict[str, Any]
 
 
-def append(lake: Lake, name: str, rows: Sequence[Row]) -> bool:
-    """Append rows to one of the tables; return whether they are there. A failure is said once, and raises nothing."""
-    if not rows:
-        return True
-    told = [{"id": r.id, "table_name": r.table, "at": r.at, "facts": json.dumps(r.facts)} for r in rows]
-    with _forgiving(lake, name), _one_at_a_time:
-        catalog, place = lake.catalog, f"{lake.settings.ops_namespace}.{name}"
-        if catalog.properties.get("s3.sse.type", "none") != "none":  # else the metadata files were in clear
-            catalog.properties["py-io-impl"] = "frazil.iceberg.encrypted_io.EncryptedFileIO"
-        if not catalog.table_exists(place):
-            catalog.create_namespace_if_not_exists(lake.settings.ops_namespace)
-            catalog.create_table_if_not_exists(place, pa.schema(COLUMNS), properties=PROPERTIES)
-        opened_table(catalog, place).append(pa.Table.from_pylist(told, pa.schema(COLUMNS)))
-        return True
-    return False
-
-
-def read(lake: Lake, name: str, since: datetime | None = None, table: str = "") -> list[Row]:
-    """Return the rows of one of the tables since a time, oldest first; with `table` those about one table."""
-    place, first = f"{lake.settings.ops_namespace}.{name}", since or datetime(1970, 1, 1, tzinfo=UTC)
-    if not lake.catalog.table_exists(place):
-        return []
-    wanted = is_.GreaterThanOrEqual("at", first.isoformat())
-    wanted = wanted & is_.EqualTo("table_name", table) if table else wanted
-    rows = opened_table(lake.catalog, place).scan(wanted).to_arrow().sort_by("at").to_pylist()
-    newest = {r["id"]: Row(r["id"], r["table_name"], r["at"], json.loads(r["facts"])) for r in rows}
-    return sorted(newest.values(), key=lambda row: row.at)
-
-
-def keep_commits(table: Table, if_due: bool = False) -> None:
-    """Record what a table's snapshots say, each once; with `if_due` only if some may expire that are not recorded."""
-    lake, kept = table.lake, _kept.get(table)
-    old_ms = (time.time() - lake.settings.keep_hours * 3600) * 1000
-    if if_due and (table.stored.metadata_bytes <= MOST_METADATA or (kept and kept.committed_ms > old_ms)):
-        return  # nothing expires, or what may expire is recorded
-    chain = takewhile(lambda s: kept is None or s.id != kept.id, table.stored.ancestors())
-    if not (new := [s for s in chain if POSITION in s.summary]):
-        return
-    rows = []
-    for s in new:
-        facts = {name: value for name, value in s.summary.items() if name.startswith("frazil.")}
-        rows.append(Row(str(s.id), table.name, datetime.fromtimestamp(s.committed_ms / 1000, UTC), facts))
-    with _forgiving(lake, "commits"):
-        known = {row.id for row in read(lake, "commits", rows[-1].at, table.name)}
-        if append(lake, "commits", [row for row in rows if row.id not in known]):
-            _kept[table] = new[0]
-
-
-def tidy(lake: Lake) -> None:
-    """Compact and expire those of the tables that have many snapshots."""
-    hour_ago = datetime.fromtimestamp(time.time() - 3600, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    for name in TABLES:
-        with _forgiving(lake, name):
-            place = f"{lake.settings.ops_namespace}.{name}"
-            if lake.catalog.table_exists(place) and len(opened_table(lake.catalog, place).snapshots()) > MOST_SNAPSHOTS:
-                call, of = f"CALL {quoted(lake.settings.catalog)}.system", f"table => {literal(quoted(place))}"
-                lake.spark.sql(f"{call}.rewrite_data_files({of})").collect()
-                lake.spark.sql(f"{call}.expire_snapshots({of}, older_than => TIMESTAMP '{hour_ago}')").collect()
-
-
-@contextmanager
-def _forgiving(lake: Lake, name: str) -> Iterator[None]:
-    """Say once what goes wrong, and go on: no table stops for it."""
+def append(lake: Lake, name: str, rows: list[Row]) -> None:
+    """Append those rows that a table of `ops_namespace` lacks. A failure is said, and raises nothing."""
     try:
-        yield
+        since = min((row.at for row in rows), default=datetime.now(UTC)).isoformat()
+        same = is_.GreaterThanOrEqual("at", since) & is_.In("id", [row.id for row in rows])
+        known = read(lake, name, row_filter=same)
+        new = [row._asdict() | {"facts": json.dumps(row.facts)} for row in rows if known.get(row.id) != row]
+        if new:
+            _add(lake, f"{lake.settings.ops_namespace}.{name}", pa.Table.from_pylist(new, pa.schema(TYPES)))
     except Exception as error:
-        if lake not in _told:
-            lake.say(f"{lake.settings.ops_namespace}.{name} is not kept: {type(error).__name__}: {error}")
-        _told.add(lake)
+        lake.say(f"{lake.settings.ops_namespace}.{name} is not kept: {type(error).__name__}: {error}")
+
+
+def _add(lake: Lake, place: str, rows: pa.Table) -> None:
+    if not lake.catalog.table_exists(place):
+        if lake.catalog.properties.get("s3.sse.type", "none") != "none":  # else the metadata files were in clear
+            lake.catalog.properties["py-io-impl"] = "frazil.iceberg.encrypted_io.EncryptedFileIO"
+        lake.catalog.create_namespace_if_not_exists(lake.settings.ops_namespace)
+        properties = dict.fromkeys(ON, "true") | {"commit.retry.num-retries": "10"}
+        lake.catalog.create_table_if_not_exists(place, rows.schema, properties=properties)
+    table = opened_table(lake.catalog, place)
+    table.append(rows)
+    if len(table.snapshots()) > MOST_SNAPSHOTS:
+        table.maintenance.expire_snapshots().older_than(datetime.now(UTC) - timedelta(hours=1)).commit()
+
+
+def read(lake: Lake, name: str, **scan: Any) -> dict[str, Row]:
+    """Return the newest row of each id that a table of `ops_namespace` has, as PyIceberg's `scan` chooses."""
+    place = f"{lake.settings.ops_namespace}.{name}"
+    if not lake.catalog.table_exists(place):
+        return {}
+    found = opened_table(lake.catalog, place).scan(**scan).to_arrow().sort_by("at").to_pylist()
+    return {row["id"]: Row(**row | {"facts": json.loads(row["facts"])}) for row in found}
+
+
+def keep_commits(table: Table) -> None:
+    """Record what a table's snapshots say of Frazil's commits."""
+    rows = []
+    for s in table.stored.ancestors():
+        if facts := {name: value for name, value in s.summary.items() if name.startswith("frazil.")}:
+            rows.append(Row(str(s.id), table.name, datetime.fromtimestamp(s.committed_ms / 1000, UTC), facts))
+    append(table.lake, "commits", rows)

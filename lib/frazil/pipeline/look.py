@@ -49,7 +49,7 @@ class NotSetUpError(FrazilError, code="not-set-up"):
 class Look:
     """The files of a table at one time, and what is applied of them."""
 
-    def __init__(self, table: Table):
+    def __init__(self, table: Table, audits: bool = False):
         stored, self.table = table.stored, table
         stored.refresh()
         self.others = require_sound(stored)
@@ -60,7 +60,7 @@ class Look:
         self.spec, self.known = table.read_spec(), known
         self.reader = table.lake.source.reader(self.spec)
         position = stored.position
-        self.audits = is_by_audit(position)
+        self.audits = audits or is_by_audit(position)
         lists_all = self.audits or not (position.last and position.load)
         self.there = table.lake.source.look(self.spec, None if lists_all else position)
         self.at_s = time.time()
@@ -124,7 +124,7 @@ class Look:
         applied = applied_files(applied_batches(self.table))
         files = pending_files(there, structs.replace(position, accepted=self._accepted(position)), applied)
         is_accepted = bool(files) and files[0].name in position.accepted
-        late = self._require_in_order(position, applied, is_accepted)
+        late = self.require_in_order(applied, is_accepted)
         if not files:
             return None
         settings = self.table.lake.settings
@@ -165,13 +165,14 @@ class Look:
         before = {name: place for one in known for name, place in one.items() if order_of(place) > last}
         return {**before, **position.accepted}
 
-    def _require_in_order(self, position: Position, applied: Applied, is_accepted: bool) -> list[DmsFile]:
+    def require_in_order(self, applied: Applied, is_accepted: bool = False) -> list[DmsFile]:
         """Raise what stops the table, once for the files of this look; a file that a person accepted comes before.
 
         Returns the files that wait for a decision.
         """
         if self._checked:
             return []
+        position = self.table.stored.position
         require_same_load(self.there, position, applied, self.table.source)
         found = (audit if self.audits else findings)(self.there, position, applied)
         if found and not is_accepted:

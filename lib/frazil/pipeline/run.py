@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from frazil.errors import many
@@ -72,8 +73,7 @@ def keep_fast(table: Table) -> Result:
     if "handle" in vars(stored):
         if settings.run_for_s:
             fold(stored)
-        ledger.keep_commits(table, if_due=True)
-        expire_if_large(stored, settings.keep_hours)
+        expire_if_large(stored, settings.keep_hours, partial(ledger.keep_commits, table))
     if stored.own and stored.own.id != stored.head_id:
         pass_others(stored)
     return Result(table.source, "unchanged")
