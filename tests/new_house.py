@@ -29,8 +29,6 @@ from world import Result, World
 
 ENV = "w"
 LATEST = "02_cdc_merge"
-RENAMED = {"orphan_days": "orphan_days"}
-"""The name that a setting has in this library, by the name that tests write."""
 EAGER = {"dry_run": False, "keep_hours": 0.0, "daily_tags": 0}
 """The settings by which maintenance does all that it can."""
 OWN = {"max_small_files", "max_deleted_share", "input", "max_batch_files"}
@@ -63,7 +61,7 @@ def parameters(world: World) -> dict[str, Any]:
     options = dict(world.lake)
     for number, name in enumerate(n for n in world.lake if is_secret(n)):
         os.environ[f"LAKE_{number}"], options[name] = options[name], f"${{LAKE_{number}}}"
-    given = {RENAMED.get(n, n): v for n, v in world.settings.items() if n not in OWN}
+    given = {n: v for n, v in world.settings.items() if n not in OWN}
     return {
         "source": world.stream or "source", "specs": "declared", "endpoint": "endpoint.json", "catalog": world.catalog,
         "catalog_options": options, "ops_namespace": f"{world.space}_ops", "state": "state",

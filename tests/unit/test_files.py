@@ -28,7 +28,6 @@ from frazil.dms import listing, load_rule, pending, storage
 from frazil.dms.applied import applied_files, batch_of, summary_of
 from frazil.dms.date_partition import DatePartition
 from frazil.dms.file_marks import mark_of
-from frazil.dms.file_names import FileNameError
 from frazil.dms.listing import SameNameError, list_table
 from frazil.dms.load_rule import LoadChangedError, MixedLoadError
 from frazil.dms.pending import FileVanishedError, audit, findings, pending_files
@@ -268,13 +267,6 @@ BEGINS = [
 @pytest.mark.parametrize("partition, last, after", BEGINS)
 def test_a_listing_begins_an_hour_or_a_partition_before_the_newest_applied_file(partition, last, after):
     assert listing.start_after("s/t", last, DatePartition(**partition)) == (f"s/t/{after}" if after else "")
-
-
-@pytest.mark.parametrize("name", ["20241301-000000000.csv", "20240230-000000000.csv", "20240101-240000000.parquet"])
-def test_a_name_whose_digits_are_no_time_stops_its_table(folder, name):
-    folder.put(f"{FOLDER}/{name}")
-    with pytest.raises(FileNameError, match=name):
-        Table(folder).look()
 
 
 def test_folders_of_a_parallel_load_count_from_one_each(folder):

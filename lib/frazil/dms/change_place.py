@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from frazil.dms.file_names import base_name, is_change_file, order_of
+from frazil.dms.file_names import FileNameError, base_name, is_change_file, order_of, time_of_name
 from frazil.dms.listing import TableFiles
 from frazil.dms.position import NoPositionError
 from frazil.errors import nearest
@@ -20,7 +20,10 @@ def newest_before(there: TableFiles, place: str, table: str, through: bool = Fal
     """
     if place in (FIRST, OF_LOAD):
         return ALL if place == FIRST else ""
-    found = _before_name(there, place, through) if is_change_file(place) else _before_time(there, place, table)
+    try:
+        found = _before_name(there, place, through) if is_change_file(place) else _before_time(there, place, table)
+    except FileNameError as error:
+        raise NoPositionError(f"{table}: '{place}' is no position", error.cure) from None
     if found is None:
         names = [file.name for file in there.changes[-20:]]
         raise NoPositionError(f"{table}: there is no change file {place}", nearest(place, names))
@@ -29,6 +32,7 @@ def newest_before(there: TableFiles, place: str, table: str, through: bool = Fal
 
 def _before_name(there: TableFiles, name: str, through: bool) -> str | None:
     """Return the newest change file before a name, or with it; None: no file has it, and older ones are there."""
+    time_of_name(base_name(name))
     older = [f for f in there.changes if order_of(f.name) < order_of(name)]
     if through and any(f.name == base_name(name) for f in there.changes):
         return next(there.below(f) for f in there.changes if f.name == base_name(name))

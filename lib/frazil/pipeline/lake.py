@@ -14,7 +14,6 @@ from frazil.iceberg.catalog import open_catalog
 from frazil.pipeline import plan as plans
 from frazil.pipeline import run
 from frazil.pipeline import setup as setups
-from frazil.pipeline.plan import Plan
 from frazil.pipeline.source import Source, open_source
 from frazil.pipeline.steps import Table
 from frazil.settings import memory, spark
@@ -48,8 +47,6 @@ class Lake:
             raise SettingError(f"tables: there is no spec of '{unknown[0]}'", nearest(unknown[0], specs))
         self.source: Source = open_source(settings, specs)
         self.tables = [Table(self, specs[name]) for name in settings.tables or specs]
-        self.planned: Plan | None = None
-        """The last plan."""
         self._starting = threading.RLock()
         self._begin_record()
 
@@ -64,10 +61,6 @@ class Lake:
         if source not in found:
             raise SettingError(f"there is no table '{source}'", nearest(source, found))
         return found[source]
-
-    def pick(self, table: str | None) -> Table:
-        """Return a table by its source name; None: the busiest of the last plan, else the first by name."""
-        return self[table or (self.planned and self.planned.busiest) or min(one.source for one in self.tables)]
 
     def _begin_record(self) -> None:
         from frazil.report.run_record import RunRecord, run_folder
@@ -114,9 +107,4 @@ class Lake:
     # --- what notebooks call
 
     setup, load, merge = setups.set_up, run.load, run.merge
-    lateness = plans.lateness
-
-    def plan(self) -> Plan:
-        """Return what a run would do to each table, and what needs a decision."""
-        self.planned = plans.plan(self)
-        return self.planned
+    plan, lateness = plans.plan, plans.lateness

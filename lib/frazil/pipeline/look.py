@@ -23,6 +23,7 @@ from frazil.dms.storage import DmsFile
 from frazil.engine.file_batches import next_batch
 from frazil.errors import FrazilError, many
 from frazil.iceberg.columns import known_columns
+from frazil.iceberg.create import ForeignTableError
 from frazil.iceberg.snapshots import POSITION
 from frazil.iceberg.soundness import require_sound
 from frazil.pipeline.batch import Batch
@@ -42,20 +43,16 @@ class LoadWaitsError(FrazilError, code="load-waits"):
     """Changes of a table wait for its full load. Run 01_full_load once DMS has written all of it."""
 
 
-class NotSetUpError(FrazilError, code="not-set-up"):
-    """A table of the lake has no columns by Frazil. Run 00_setup."""
-
-
 class Look:
     """The files of a table at one time, and what is applied of them."""
 
     def __init__(self, table: Table):
         stored, self.table = table.refresh(), table
-        self.others = require_sound(stored)
-        """The snapshots of others since the last own one."""
         known = known_columns(stored.metadata)
         if known is None:
-            raise NotSetUpError(f"{table.source}: {stored.name} has no columns by Frazil", "run 00_setup")
+            cure = "run 00_setup; or take the table over: call adopt(place) on it"
+            raise ForeignTableError(f"{table.source}: {stored.name} exists, and Frazil has not set it up", cure)
+        require_sound(stored)
         self.spec, self.known = table.read_spec(), known
         self.reader = table.lake.source.reader(self.spec)
         position = stored.position

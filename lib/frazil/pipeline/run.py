@@ -90,6 +90,7 @@ def _told(commit: Commit) -> str:
 def each(lake: Lake, work: Work, run_for_s: float = 0.0) -> list[Result]:
     """Do `work` for each table; with `run_for_s` again every `trigger_s` seconds. A table that fails pauses longer each time."""
     clock = _Clock(lake, run_for_s)
+    lake.source.ask_again()
     results: dict[str, Result] = {}
     flying: dict[Future[Result], Table] = {}
     with stop_requests(lake), ThreadPoolExecutor(lake.settings.parallel_tables) as pool:

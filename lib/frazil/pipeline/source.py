@@ -37,6 +37,9 @@ class Source(Protocol):
     def loaded_rows(self, source: str) -> int:
         """Return how many rows a complete load has; 0: nothing says so."""
 
+    def ask_again(self) -> None:
+        """Forget what DMS said, as a run begins."""
+
 
 class FileSource:
     """A folder in which DMS writes files."""
@@ -79,6 +82,10 @@ class FileSource:
         if time.monotonic() - self._asked_s > ASK_AGAIN_S:
             self._gate, self._asked_s = load_gate(self.settings), time.monotonic()
         return self._gate.waits(source) if self._gate else ""
+
+    def ask_again(self) -> None:
+        """Forget what DMS said, as a run begins."""
+        self._asked_s = -ASK_AGAIN_S
 
     def loaded_rows(self, source: str) -> int:
         """Return how many rows DMS says that it loaded; 0: it says nothing."""
