@@ -10,6 +10,6 @@ def lake(tmp_path_factory):
     """The lake of this process."""
     from unit.iceberg_world import Lake
 
-    lake = Lake(tmp_path_factory.mktemp("lake") / "l", "unit")
+    lake = Lake(tmp_path_factory.mktemp("lake") / "l")
     yield lake
     lake.session.stop()

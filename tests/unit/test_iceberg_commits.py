@@ -227,7 +227,7 @@ import sys
 from pyiceberg.catalog.sql import SqlCatalog
 from frazil.iceberg.table import LakeTable
 from frazil.iceberg.soundness import require_sound
-table = LakeTable(SqlCatalog("unit", uri="sqlite:///{uri}", warehouse="{warehouse}"), "{w.name}", ["k0"], None)
+table = LakeTable(SqlCatalog("lake", uri="sqlite:///{uri}", warehouse="{warehouse}"), "{w.name}", ["k0"], None)
 print(table.position.batch, len(table.live_files), require_sound(table), "pyspark" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

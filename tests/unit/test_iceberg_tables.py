@@ -86,7 +86,7 @@ def test_a_table_may_have_any_name(lake, name):
 
 def test_rows_of_many_partitions_are_told_apart(lake):
     fields = ", ".join(f"p{n} int" for n in range(5))
-    lake.session.sql(f"create table unit.db.parts ({fields}) using iceberg partitioned by (p0, p1, p2, p3, p4)")
+    lake.session.sql(f"create table lake.db.parts ({fields}) using iceberg partitioned by (p0, p1, p2, p3, p4)")
     table = LakeTable(lake.catalog, "db.parts", [], lambda: lake.session)
     rows = pa.table({f"p{n}": pa.array([(i * (n + 3)) % 9973 for i in range(9973)], pa.int32()) for n in range(5)})
     parts = [*by_partition(table.metadata, rows)]
@@ -105,8 +105,8 @@ def test_a_creation_that_was_killed_goes_on(lake, monkeypatch):
 
 def test_tables_of_others_are_refused_until_they_are_taken_over(lake):
     spec, w = spec_of("theirs", columns=COLUMNS[:2]), lake.session.sql
-    w("CREATE TABLE unit.db.theirs (id BIGINT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '1')")
-    for statement in ("SELECT 1", "INSERT INTO unit.db.theirs VALUES (1, 'a'), (2, 'b'), (2, 'c')"):
+    w("CREATE TABLE lake.db.theirs (id BIGINT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '1')")
+    for statement in ("SELECT 1", "INSERT INTO lake.db.theirs VALUES (1, 'a'), (2, 'b'), (2, 'c')"):
         w(statement)
         with pytest.raises(ForeignTableError):
             created(lake, spec)
@@ -115,7 +115,7 @@ def test_tables_of_others_are_refused_until_they_are_taken_over(lake):
         require_sound(table)
     with pytest.raises(DoubledKeyError, match="id=2"):
         adopt(table, spec, Position(load="all"))
-    w("DELETE FROM unit.db.theirs WHERE v = 'c'")
+    w("DELETE FROM lake.db.theirs WHERE v = 'c'")
     table.refresh()
     with pytest.raises(SpecDiffersError, match="'at' is not there, and timestamp in the spec"):
         adopt(table, spec_of("theirs"), Position(load="all"))
@@ -126,10 +126,10 @@ def test_tables_of_others_are_refused_until_they_are_taken_over(lake):
     swap.commit(table, first, lambda: pytest.fail("again"), table.position, Position(last="f4"))
     assert sorted(table_reader.rows(lake.options, "db.theirs")) == [(1, "a"), (2, "B"), (3, "C")]
     for change in ("ADD COLUMN p STRING", "ADD PARTITION FIELD p", "DROP PARTITION FIELD p", "DROP COLUMN p"):
-        w("CREATE TABLE IF NOT EXISTS unit.db.aged (id BIGINT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '1')")  # fmt: skip
-        w(f"ALTER TABLE unit.db.aged {change}")
+        w("CREATE TABLE IF NOT EXISTS lake.db.aged (id BIGINT, v STRING) USING iceberg TBLPROPERTIES ('format-version' = '1')")  # fmt: skip
+        w(f"ALTER TABLE lake.db.aged {change}")
     whole = spec_of("theirs", columns=COLUMNS[:2], key=(), without_key="append")
-    w("CREATE TABLE unit.db.whole USING iceberg AS SELECT * FROM unit.db.theirs")
+    w("CREATE TABLE lake.db.whole USING iceberg AS SELECT * FROM lake.db.theirs")
     adopt(LakeTable(lake.catalog, "db.whole", [], lambda: lake.session), whole, Position(load="all"))
     with pytest.raises(PartitionDroppedError):
         adopt(LakeTable(lake.catalog, "db.aged", ["id"], lambda: lake.session), spec, Position(load="all"))
