@@ -129,7 +129,10 @@ class Look:
             position,
             lambda file: _shape(self._columns_of(file)),
             lambda file: self.reader.measure(file, self._columns_of(file)),
-            (settings.max_batch_mb * MB, min(MOST_MEMORY, self.table.lake.budget.size // (2 * settings.parallel_tables))),
+            (
+                settings.max_batch_mb * MB,
+                min(MOST_MEMORY, self.table.lake.budget.size // (2 * settings.parallel_tables)),
+            ),
         )
         is_late = order_of(files[0].path) < order_of(position.last)
         if most is not None and not is_late:  # a late file is one batch, of which no position says a part
