@@ -31,7 +31,7 @@ ENV = "w"
 LATEST = "02_cdc_merge"
 EAGER = {"dry_run": False, "keep_hours": 0.0, "daily_tags": 0}
 """The settings by which maintenance does all that it can."""
-OWN = {"max_small_files", "max_deleted_share", "input", "max_batch_files"}
+OWN = {"max_small_files", "max_deleted_share", "input", "max_batch_files", "max_bad_percent"}
 """What tests set that is no setting of this library."""
 
 

@@ -159,8 +159,9 @@ class Look:
 
     @cached_property
     def _ever_accepted(self) -> dict[str, str]:
-        """The files that a person accepted by any kept snapshot, also by one that was rolled back."""
-        made = [s for s in self.table.stored.snapshots if DECISION in s.summary]
+        """The files that a person accepted by snapshots that were rolled back."""
+        here = {s.id for s in self.table.stored.ancestors()}
+        made = [s for s in self.table.stored.snapshots if DECISION in s.summary and s.id not in here]
         known = [read_position(s.summary[POSITION], self.table.source).accepted for s in made]
         return {name: place for one in known for name, place in one.items()}
 
