@@ -47,8 +47,9 @@ def findings(there: TableFiles, position: Position, applied: Applied) -> list[Fi
     last, since, partition = order_of(position.last), order_of(applied.since), there.partition
     old = [f for f in there.changes if order_of(f.path) <= last]
     known = [f for f in old if f.name in applied.marks]
+    decided = {*applied.marks, *position.accepted}
     changed = (f.name for f in known if not are_unchanged(there.storage, {f.name: f}, applied.marks[f.name]))
-    late = (f.name for f in old if order_of(f.path) > since and f.name not in {*applied.marks, *position.accepted})
+    late = (f.name for f in old if order_of(f.path) > since and f.name not in decided)
     future = (f.name for f in there.changes if partition.written_s(f.name) > time.time() + CLOCKS_S)
     new, names = [f for f in there.changes if order_of(f.path) > last], {f.name for f in there.changes}
     begun = [base_name(position.last)] if position.rows is not None else []

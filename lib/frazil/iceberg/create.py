@@ -15,7 +15,7 @@ from frazil.iceberg.doubled_keys import doubled, doubled_error, names_of
 from frazil.iceberg.refusals import DELTAS, require_writable
 from frazil.iceberg.snapshots import TAG
 from frazil.iceberg.sql_text import identifier, literal, quoted
-from frazil.iceberg.swap import Change, commit, written
+from frazil.iceberg.swap import Change, commit_as_is
 from frazil.iceberg.table import LakeTable
 from frazil.settings.spec import SORT, TRANSFORM
 
@@ -99,7 +99,7 @@ def columns_of_table(table: LakeTable, spec: TableSpec) -> Columns:
 
 def _begin(table: LakeTable, known: Columns, position: Position, properties: dict[str, str]) -> None:
     change = Change("row delta", properties={**properties, COLUMNS: known.text}, anew=True, looked=True)
-    require_kept(table, commit(table, written(table, change), lambda: change, None, position))
+    require_kept(table, commit_as_is(table, change, None, position))
 
 
 def _require_ours(table: LakeTable, spec: TableSpec) -> None:

@@ -165,6 +165,13 @@ def commit(
     raise AssertionError("the last attempt returns or raises")
 
 
+def commit_as_is(
+    table: LakeTable, change: Change, planned: Position | None = None, position: Position | None = None
+) -> Snapshot:
+    """Make the swap of a change without files, which is the same for every state of the table; see `commit`."""
+    return commit(table, written(table, change), lambda: change, planned, position)
+
+
 def _found(table: LakeTable, first: Written) -> Snapshot:
     """Return the snapshot of a swap that was just made."""
     if found := find(table, first):
@@ -179,8 +186,7 @@ def pass_others(table: LakeTable, anew: bool = False) -> Snapshot:
 
     `anew`: a person says that the table was not rolled back, though its history is gone.
     """
-    change = Change("row delta", anew=anew)
-    return commit(table, written(table, change), lambda: change)
+    return commit_as_is(table, Change("row delta", anew=anew))
 
 
 def _named(table: LakeTable, token: str, change: Change, position: Position | None) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -75,6 +76,10 @@ class BatchColumns(_Value):
     of_files: tuple[FileColumns | None, ...]
     reader: TableReader
 
+    def files(self, batch: Batch) -> BatchFiles:
+        """Return the files of a batch as they are read."""
+        return BatchFiles(self.reader, [*batch.files.values()], self.of_files, batch.after.batch, batch.replay)
+
 
 @dataclass(frozen=True, repr=False)
 class BatchChanges(_Value):
@@ -87,10 +92,9 @@ class BatchChanges(_Value):
     @property
     def files(self) -> BatchFiles:
         """The files as they were read."""
-        batch, columns = self.batch, self.columns
-        return BatchFiles(columns.reader, [*batch.files.values()], columns.of_files, batch.after.batch, batch.replay)
+        return self.columns.files(self.batch)
 
-    @property
+    @cached_property
     def times(self) -> tuple[np.ndarray, np.ndarray]:
         """When the source committed each change, and when its file landed, in epoch seconds; NaN: nothing says so."""
         landed = np.array([file.landed for file in self.batch.files.values()])

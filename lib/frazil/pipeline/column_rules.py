@@ -74,7 +74,7 @@ def spark_type(kind: str) -> str:
 
 
 def wider(one: str, other: str) -> str:
-    """Return which of two types Iceberg makes of the other without a look at any value; empty: neither."""
+    """Return which of two types Iceberg makes of the other whatever the values are; empty: neither."""
     (kind, size), (other_kind, other_size) = (_SIZES.get(kind, (kind, 0)) for kind in (one, other))
     widest = one if size >= other_size else other
     return widest if kind == other_kind else ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import dropwhile
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -22,10 +21,10 @@ from frazil.errors import FrazilError, nearest
 from frazil.iceberg import create
 from frazil.iceberg.columns import COLUMNS, Columns, Known
 from frazil.iceberg.snapshots import POSITION
-from frazil.iceberg.swap import Change, commit, pass_others, written
+from frazil.iceberg.swap import Change, commit_as_is, pass_others
 from frazil.pipeline import all_changes
 from frazil.pipeline.facts import DECISION, KIND
-from frazil.pipeline.look import Look, applied_batches
+from frazil.pipeline.look import Look, applied_batches, applied_before
 
 if TYPE_CHECKING:
     from frazil.pipeline.steps import Table
@@ -49,11 +48,12 @@ def restart(table: Table, changes_from: str | None = None) -> None:
     that DMS's clock does not put before the load. `first`: all; then a person says, too, that the load files are one load.
     """
     table.refresh()
-    position, batches = table.stored.position, applied_batches(table)
-    applied = applied_files(dropwhile(lambda batch: not batch.position.load, batches))
+    position, applied = table.stored.position, applied_before(table)
     there = table.lake.source.look(table.spec, None)
-    last = next((batch.position.last for batch in batches if batch.position.load), "") if changes_from == NEXT else ""
-    if changes_from not in (None, NEXT):
+    last = ""
+    if changes_from == NEXT:
+        last = next((batch.position.last for batch in applied_batches(table) if batch.position.load), "")
+    elif changes_from:
         last = newest_before(there, changes_from, table.source)
     if changes_from != FIRST:
         require_one_load(there, applied, table.source)
@@ -144,10 +144,10 @@ def adopt(table: Table, place: str = LAST) -> None:
 
 def carry_out(table: Table) -> None:
     """Carry out what the parameter `decide` says of a table. A decision that was made before does nothing."""
-    for verb, value in table.lake.settings.decide.get(table.source, {}).items():
-        if table.source in table.lake.decided:
-            continue
-        table.lake.decided.add(table.source)
+    decision, decided = table.lake.settings.decide.get(table.source), table.lake.decided
+    if decision and table.source not in decided:
+        decided.add(table.source)
+        ((verb, value),) = decision.items()
         _VERBS[verb](table, value)
 
 
@@ -186,11 +186,9 @@ _VERBS: dict[str, Callable[[Table, Any], object]] = {
 
 def _decide(table: Table, change: Change, after: Position, verb: str, about: str) -> None:
     """Commit a position that a person wants, with what was decided."""
-    stored = table.stored
-    planned = stored.position
     told = {KIND: "decision", DECISION: f"{verb} {about}".strip()}
     change = replace(change, summary={**change.summary, **told})
-    commit(stored, written(stored, change), lambda: change, planned, after)
+    commit_as_is(table.stored, change, table.stored.position, after)
 
 
 def _waiting(table: Table, side_file: str) -> Position | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,7 @@ from frazil.core.bad_rows import BAD
 from frazil.core.changes import COMMITTED, Changes
 from frazil.dms.file_names import order_of
 from frazil.dms.load_rule import last_before, require_all_there
-from frazil.engine.waiting_rows import WAITING, BatchFiles
+from frazil.engine.waiting_rows import WAITING
 from frazil.iceberg import side_files, swap
 from frazil.iceberg.doubled_keys import DoubledInLoadError
 from frazil.iceberg.row_delta import write_rows
@@ -52,10 +53,10 @@ def write_load(table: Table, batch: Batch, columns: BatchColumns) -> WrittenBatc
     if seen.rows + len(bad) < (rows := table.lake.source.loaded_rows(table.source)):
         problem = f"{table.source}: its load files have {seen.rows + len(bad):,} rows, and DMS loaded {rows:,}"
         raise LoadWaitsError(problem, "run 01_full_load when all load files are there")
-    of = _files(batch, columns)
+    of = columns.files(batch)
     quarantine.require_admitted(_bad_alone(bad), of.paths, columns.spec, table.lake.settings)
     waiting = quarantine.kept(WAITING.empty_table(), _bad_alone(bad), of, ()).waiting
-    side_file = side_files.store(table.lake.state, table.name, waiting) if len(waiting) else None
+    side_file = side_files.store(table.lake.state, table.name, waiting)
     began = seen.began if np.isfinite(seen.began) else None
     last = batch.planned.last or (last_before(batch.there, began) if batch.there else "")
     if batch.there and (before := applied_before(table)).marks:
@@ -70,10 +71,6 @@ def write_load(table: Table, batch: Batch, columns: BatchColumns) -> WrittenBatc
     return WrittenBatch(batch, swap.written(table.stored, change), position, summary, counts, again)
 
 
-def _files(batch: Batch, columns: BatchColumns) -> BatchFiles:
-    return BatchFiles(columns.reader, [*batch.files.values()], columns.of_files, batch.after.batch)
-
-
 def _bad_alone(bad: pa.Table) -> Changes:
     return Changes(pa.table({}), pa.table({"file": pa.array([], pa.int32())}), bad)
 
@@ -84,35 +81,33 @@ def _written_again(table: Table, batch: Batch, columns: BatchColumns) -> Change:
 
 def _with_files(error: DoubledInLoadError, table: Table, batch: Batch, columns: BatchColumns) -> DoubledInLoadError:
     """Return the error with the files in which the keys are that it names."""
-    found: dict[str, list[str]] = {}
+    found, paths = dict[str, list[str]](), [*batch.files]
     for part, file in _parts(batch, columns):
         keys = part.rows.select(table.spec.key).to_pylist()
         for row, number in zip(keys, part.facts["number"].to_pylist(), strict=True):
             key = ", ".join(f"{name}={value}" for name, value in row.items())
             if key in error.problem:
-                found.setdefault(key, []).append(f"{file} row {number}")
+                found.setdefault(key, []).append(f"{paths[file]} row {number}")
     lines = [f"{key}: {', '.join(places[:5])}" for key, places in found.items() if len(places) > 1]
     return DoubledInLoadError(error.problem, error.cure, lines[:5])
 
 
-def _parts(batch: Batch, columns: BatchColumns) -> Iterator[tuple[Changes, str]]:
-    """Yield the changes of all files, each with the path of its file."""
-    for number, (path, file) in enumerate(batch.files.items()):
-        if its := columns.of_files[number]:
-            yield from ((part, path) for part in columns.reader.read(file, its, number=number))
+def _parts(batch: Batch, columns: BatchColumns) -> Iterator[tuple[Changes, int]]:
+    """Yield the changes of all files, each with the number of its file."""
+    for number, (file, its) in enumerate(zip(batch.files.values(), columns.of_files, strict=True)):
+        if its:
+            yield from ((part, number) for part in columns.reader.read(file, its, number=number))
 
 
 def _rows(table: Table, batch: Batch, columns: BatchColumns, seen: _Seen) -> Iterator[pa.Table]:
     """Yield the rows of all load files, and note what passes by."""
-    of = _files(batch, columns)
-    names, said, size = [*batch.files], "", sum(file.size for file in batch.files.values())
-    for part, path in _parts(batch, columns):
-        if said != path and len(names) > 1:
-            before = sum(file.size for file in [*batch.files.values()][: names.index(path)])
-            table.lake.say(
-                f"{table.source}: load file {names.index(path) + 1} of {len(names)}, {before / size:.0%} done"
-            )
-            said = path
+    of, said = columns.files(batch), -1
+    *before, size = accumulate((file.size for file in batch.files.values()), initial=0)
+    for part, number in _parts(batch, columns):
+        if said != number and len(before) > 1:
+            done = before[number] / size
+            table.lake.say(f"{table.source}: load file {number + 1} of {len(before)}, {done:.0%} done")
+            said = number
         _note(part, seen)
         yield part.rows if table.spec.key else all_changes.rows_of(part, of)
 

@@ -117,8 +117,8 @@ class Look:
     def _changes(self, position: Position, most: int | None) -> Batch | None:
         """Return the next files of changes as a batch."""
         there, source = self.there, self.table.source
-        applied = applied_files(applied_batches(self.table))
-        files = pending_files(there, structs.replace(position, accepted=self._accepted(position)), applied)
+        applied, accepted = applied_files(applied_batches(self.table)), self._accepted(position)
+        files = pending_files(there, structs.replace(position, accepted=accepted), applied)
         is_accepted = bool(files) and files[0].name in position.accepted
         late = self._require_in_order(position, applied, is_accepted)
         if not files:
@@ -137,9 +137,7 @@ class Look:
         is_late = order_of(files[0].path) < order_of(position.last)
         if most is not None and not is_late:  # a late file is one batch, of which no position says a part
             found = replace(found, files=found.files[:1], left=(*found.files[1:], *found.left), end=found.begin + most)
-        sound = structs.replace(
-            position, stopped="", accepted=self._accepted(position)
-        )  # the audit's finding is mended
+        sound = structs.replace(position, stopped="", accepted=accepted)  # the audit's finding is mended
         after = found.position_after(sound, there.below(found.files[-1]))
         columns = tuple(self._columns_of(file) for file in found.files)
         named = {file.name: file for file in found.files}

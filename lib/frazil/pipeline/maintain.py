@@ -1,4 +1,4 @@
-"""Maintenance: tags, compaction, expiry, orphans, and the audit of all files."""
+"""The audit: all files of a table, compared with what is applied."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import structs
 from frazil.dms.applied import applied_files
 from frazil.dms.load_rule import LoadChangedError, require_same_load
 from frazil.dms.pending import audit
-from frazil.iceberg.swap import Change, commit, written
+from frazil.iceberg.swap import Change, commit_as_is
 from frazil.pipeline.facts import KIND
 from frazil.pipeline.look import BY_AUDIT, applied_batches
 
@@ -35,5 +35,5 @@ def audit_table(table: Table) -> list[str]:
     if names:
         change = Change("row delta", summary={KIND: "audit"})
         after = structs.replace(position, stopped=f"{BY_AUDIT} {' '.join(names[:5])}")
-        commit(stored, written(stored, change), lambda: change, position, after)
+        commit_as_is(stored, change, position, after)
     return names

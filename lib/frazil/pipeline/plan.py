@@ -28,16 +28,6 @@ class Plan(Shown):
 
     rows: list[dict[str, Any]] = field(default_factory=list)
 
-    @property
-    def busiest(self) -> str | None:
-        """The table with most to do; the first by name if none has."""
-        return min(self.rows, key=lambda r: (-r["mb"], r["table"]))["table"] if self.rows else None
-
-    @property
-    def decisions(self) -> list[str]:
-        """What a person must decide, by table."""
-        return [f"{row['table']}: {row['decision']}" for row in self.rows if row["decision"]]
-
     def to_pandas(self) -> pd.DataFrame:
         """Return a row per table."""
         return pd.DataFrame([{n: v for n, v in row.items() if n != "code"} for row in self.rows])

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from frazil.errors import many
@@ -107,17 +107,14 @@ def each(lake: Lake, work: Work, run_for_s: float = 0.0) -> list[Result]:
                 results[table.source] = added(results.get(table.source), found)
 
 
-@dataclass
 class _Clock:
     """When each table is due; once, or until a run is over."""
 
-    lake: Lake
-    run_for_s: float
-
-    def __post_init__(self) -> None:
-        self.until = time.monotonic() + self.run_for_s
-        self.due_at = dict.fromkeys(self.lake, 0.0)
-        self.pause = dict.fromkeys(self.lake, 0.0)
+    def __init__(self, lake: Lake, run_for_s: float):
+        self.lake = lake
+        self.until = time.monotonic() + run_for_s
+        self.due_at = dict.fromkeys(lake, 0.0)
+        self.pause = dict.fromkeys(lake, 0.0)
         self.quiet_since = time.monotonic()
 
     @property

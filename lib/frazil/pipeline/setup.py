@@ -12,7 +12,7 @@ from frazil.iceberg.columns import Step, columns_of, evolved
 from frazil.iceberg.create import create_table
 from frazil.iceberg.soundness import require_sound
 from frazil.iceberg.sql_text import quoted
-from frazil.iceberg.swap import Change, commit, written
+from frazil.iceberg.swap import Change, commit_as_is
 from frazil.pipeline import all_changes, run, schema_changes
 from frazil.pipeline.column_rules import require_names
 from frazil.results import Result, Results
@@ -61,7 +61,7 @@ def set_up_table(table: Table) -> Result:
     require_sound(stored)
     columns = evolved(stored, plan)
     change = Change("row delta", columns=columns.steps, properties=columns.properties)
-    commit(stored, written(stored, change), lambda: change, stored.position, stored.position)
+    commit_as_is(stored, change, stored.position, stored.position)
     return Result(table.source, "exists", f"columns: {', '.join(map(_told, plan.steps)) or 'what files say of them'}")
 
 

@@ -29,7 +29,7 @@ class Source(Protocol):
         """Return a table's files: with a position those that may be new, else all."""
 
     def reader(self, spec: TableSpec, storage: Storage | None = None) -> TableReader:
-        """Return what reads a table's files by a spec; with a `storage` those that lie there."""
+        """Return what reads a table's files by a spec; of another `storage` if one is given."""
 
     def waits(self, source: str) -> str:
         """Return why the load of a source table is not complete, and what to do; empty if nothing says so."""
@@ -63,7 +63,7 @@ class FileSource:
         """
         if spec.source in self._shared:
             raise self._shared[spec.source]
-        written, folder = resolve(self.rules, spec), self.target.cdc_path
+        written, folder = self._written[spec.source], self.target.cdc_path
         shared = list_shared(self.storage, folder, position.last if position else "") if folder else ()
         place = f"{written.schema}/{written.table}"
         found = list_table(self.storage, place, self.target.date_partition, position, shared)
@@ -74,7 +74,7 @@ class FileSource:
         return found
 
     def reader(self, spec: TableSpec, storage: Storage | None = None) -> TableReader:
-        """Return what reads a table's files by a spec; with a `storage` those that lie there."""
+        """Return what reads a table's files by a spec; of another `storage` if one is given."""
         return TableReader(storage or self.storage, SourceTable(spec, resolve(self.rules, spec), self.target))
 
     def waits(self, source: str) -> str:

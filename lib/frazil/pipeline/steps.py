@@ -178,7 +178,7 @@ class Table:
         return BatchChanges(_to_the_end(batch, changes), columns, changes)
 
     def latest(self, changes: BatchChanges) -> BatchLatest:
-        """Return the last change of each key, and the rows that wait: bad ones, and changes that must wait behind them.
+        """Return the last change of each key, and the rows that wait: bad ones, and changes that wait for a row of their key.
 
         Raises what `quarantine.require_admitted` does, unless the rows waited before.
         """
@@ -250,7 +250,7 @@ class Table:
 
     def _stored_rows(self, position: Position) -> pa.Table:
         """Return the rows that wait by a position."""
-        rows = side_files.stored(self.lake.state, position.quarantine) if position.quarantine else None
+        rows = side_files.stored(self.lake.state, position.quarantine)
         return WAITING.empty_table() if rows is None else rows
 
     def _waiting(self, batch: Batch) -> pa.Table:
@@ -260,7 +260,7 @@ class Table:
         """Return the side file after a batch: the one of before, if nothing changed."""
         if kept.waiting is kept.before and batch.stay is None:
             return batch.planned.quarantine
-        return side_files.store(self.lake.state, self.name, kept.waiting) if len(kept.waiting) else None
+        return side_files.store(self.lake.state, self.name, kept.waiting)
 
     # --- how a batch is written
 

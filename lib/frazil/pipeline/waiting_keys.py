@@ -21,7 +21,7 @@ from frazil.engine.waiting_rows import WAITING, BatchFiles, as_files
 
 BEHIND = "waits behind a row of its key"
 NOT_STORED = "lacks columns, and its row is not stored"
-OTHERWISE = "its key reads otherwise than when it was set aside"
+OTHERWISE = "its key reads otherwise than when the row began to wait"
 Place = tuple[int, int]
 """The file and the number of a row in a batch."""
 
@@ -99,7 +99,7 @@ def keys_of(changes: Changes, key: Sequence[str], wanted: Iterable[str] | None =
 
 
 def touches(changes: Changes, of: BatchFiles, key: Sequence[str], wanted: Collection[str]) -> Iterator[Touch]:
-    """Yield the changes that touch wanted keys; of a replay all, under the keys with which they were set aside."""
+    """Yield the changes that touch wanted keys; of a replay all, under the keys that they had when they began to wait."""
     found = keys_of(changes, key, None if of.replay else wanted)
     facts = changes.facts.take(pa.array(found, pa.int64()))
     set_aside_with = of.replay.rows_at(facts)["keys"].to_pylist() if of.replay else [[]] * len(found)
