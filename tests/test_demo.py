@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 
 def demo(root: Path, **environment: str) -> subprocess.CompletedProcess:
     """Run the demo on a copy of notebooks and params, so that the runs of the checkout stay as they are."""
-    for part in ("notebooks", "params"):
+    for part in ("lib/frazil_old/notebooks", "params"):
         shutil.copytree(ROOT / part, root / part, dirs_exist_ok=True)
     return subprocess.run(
         [sys.executable, "-m", "frazil_demo.run", "--scale", "0.05", "--transactions", "60"], cwd=root, text=True,
@@ -47,7 +47,7 @@ def test_the_demo_ends_equal_and_says_so(tmp_path):
     assert [o["text"] for o in outputs if o.get("name") == "stderr"] == [], "a warning stands in a notebook"
     # The source is gone, and what the demo leaves can be gone on with all the same.
     again = subprocess.run(
-        [sys.executable, "-m", "frazil_old.cli", "run", "02_cdc_merge", "--env", "demo"], cwd=tmp_path, text=True,
+        [sys.executable, "-m", "frazil_old.cli", "run", "02_cdc_merge", "--env", "demo-old"], cwd=tmp_path, text=True,
         capture_output=True, env={**os.environ, "FRAZIL_PARAMS": str(tmp_path / "params")},
     )  # fmt: skip
     assert again.returncode == exit_codes.NOTHING, again.stdout + again.stderr

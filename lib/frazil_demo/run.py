@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import frazil_old
 from frazil_demo import engines, shop
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.report import write_report
@@ -35,6 +36,7 @@ from frazil_old.flows import lag
 from frazil_old.flows.workbook import Workbook, print_line
 from frazil_old.report.notebook_output import Grid, read_record
 
+ENV, NOTEBOOKS = "demo-old", Path(frazil_old.__file__).parent / "notebooks"
 RATE = 4.0
 """The workload's transactions per second."""
 EARLY = 20
@@ -73,7 +75,7 @@ class Demo:
         status, cause = "ok", ""
         try:
             papermill.execute_notebook(
-                find_params().parent / "notebooks" / f"{name}.ipynb", out, parameters={"env": "demo", **parameters},
+                NOTEBOOKS / f"{name}.ipynb", out, parameters={"env": ENV, **parameters},
                 cwd=self.root, kernel_name="python3", progress_bar=False,
             )  # fmt: skip
         except papermill.PapermillExecutionError as e:
@@ -133,7 +135,7 @@ def changes_going_on(postgres: EmbeddedPostgres, simulator: DmsSimulator, transa
 @contextmanager
 def _seen_by_pyiceberg():
     """Let a second engine watch for commits while the block runs, for the last stage of the latency notebook."""
-    book, stop = Workbook(resolve("latency", {"env": "demo"}).settings), threading.Event()
+    book, stop = Workbook(resolve("latency", {"env": ENV}).settings), threading.Event()
     with ThreadPoolExecutor(1) as pool:
         watching = pool.submit(visible.watch, book, stop)
         try:
@@ -145,7 +147,7 @@ def _seen_by_pyiceberg():
 
 def _wait_until_fresh(demo: Demo, merging: Future) -> float:
     """Wait until the merge notebook has applied everything that lay there; return the time (epoch seconds)."""
-    book = Workbook(resolve("latency", {"env": "demo"}).settings, lambda text: None)
+    book = Workbook(resolve("latency", {"env": ENV}).settings, lambda text: None)
     while any(row["pending"] for row in lag.per_table(book)):
         if merging.done():
             merging.result()  # raises what ended it

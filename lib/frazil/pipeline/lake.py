@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from frazil.dms.storage import store_at
 from frazil.errors import nearest, safe
 from frazil.iceberg.catalog import open_catalog
+from frazil.pipeline import compare as comparison
+from frazil.pipeline import explore, run
+from frazil.pipeline import maintain as maintenance
 from frazil.pipeline import plan as plans
-from frazil.pipeline import run
 from frazil.pipeline import setup as setups
 from frazil.pipeline.source import Source, open_source
 from frazil.pipeline.steps import Table
@@ -47,6 +49,7 @@ class Lake:
             raise SettingError(f"tables: there is no spec of '{unknown[0]}'", nearest(unknown[0], specs))
         self.source: Source = open_source(settings, specs)
         self.tables = [Table(self, specs[name]) for name in settings.tables or specs]
+        self.planned: plans.Plan | None = None
         self._starting = threading.RLock()
         self._begin_record()
 
@@ -107,4 +110,15 @@ class Lake:
     # --- what notebooks call
 
     setup, load, merge = setups.set_up, run.load, run.merge
-    plan, lateness = plans.plan, plans.lateness
+    lint, compare, lateness = setups.lint, comparison.compare, plans.lateness
+    health, maintain = maintenance.health, maintenance.maintain
+    quarantine, states, sql = explore.waiting, explore.states, explore.sql
+
+    def plan(self) -> plans.Plan:
+        """Return what a run would do to each table, and what needs a decision."""
+        self.planned = plans.plan(self)
+        return self.planned
+
+    def pick(self, source: str | None) -> Table:
+        """Return a table by its source name; None: the one with most pending by the last plan."""
+        return self[source or (self.planned or self.plan()).busiest]
