@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from frazil.settings import jars, spark
 from frazil.settings.environment import resolve
 from frazil.settings.secrets import is_secret
 from frazil.settings.spec import TableSpec
-from world import Result, World
+from world import Refused, Result, World
 
 ENV = "w"
 LATEST = "02_cdc_merge"
@@ -253,6 +253,32 @@ def quarantine(world: World, table: str) -> list[dict]:
         {"file": Path(r["path"]).name, "row": r["number"], **{n: r[n] for n in ("column", "reason", "raw")}}
         for r in found
     ]
+
+
+def find(world: World, table: str, key: tuple) -> list[dict]:
+    """Return the row of a key with its origin."""
+    with _asked(world, table) as of:
+        found = of.find(*key).to_dict("records")
+    facts = ("committed", "snapshot", "origin", *world.specs[table]["key"])
+    return [
+        {"values": {n: v for n, v in row.items() if n not in facts}, "did": "", "origin": row["origin"]}
+        for row in found
+    ]
+
+
+def states(world: World, source_time: str) -> dict[str, dict]:
+    """Return the last state of each table with nothing newer than a time of the source."""
+    rows = opened(world, {}).states(source_time or None).to_dict("records")
+    return {row["table"].split(".", 1)[-1]: row for row in rows}
+
+
+@contextmanager
+def _asked(world: World, table: str):
+    """Give the table; raise the world's error where the library has no answer."""
+    try:
+        yield opened(world, {})[world.specs.get(table, {}).get("source", f"public.{table}")]
+    except FrazilError as error:
+        raise Refused(str(error)) from error
 
 
 def position(metadata) -> dict:

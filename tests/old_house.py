@@ -23,7 +23,7 @@ from frazil_old.config.source_database import ENGINES
 from frazil_old.config.spark_session import get_spark
 from frazil_old.errors import FrazilError
 from frazil_old.flows import adopt, cdc, full_load, lag, ledger, maintenance, plan, quarantine_replay, setup, warehouses
-from frazil_old.flows.explore import as_of, difference
+from frazil_old.flows.explore import as_of
 from frazil_old.flows.row_history import FACTS, key_history, origin
 from frazil_old.flows.workbook import Workbook
 from frazil_old.lake import jvm, other_writers, rollback, table_pause
@@ -204,7 +204,7 @@ def command_line(world: World, arguments: tuple[str, ...]) -> list[str]:
     """Prepare the world for a command, and return how it is called."""
     prepare(world)
     if not (world.root / "notebooks").exists():
-        (world.root / "notebooks").symlink_to(Path(__file__).parent.parent / "notebooks")
+        (world.root / "notebooks").symlink_to(Path(__file__).parent.parent / "lib/frazil_old/notebooks")
     return [sys.executable, "-m", "frazil_old.cli", *arguments]
 
 
@@ -315,15 +315,6 @@ def find(world: World, table: str, key: tuple) -> list[dict]:
             {"did": e["operation"], "values": {c: v for c, v in e.items() if c not in FACTS}, "origin": rows(e)}
             for e in key_history(book, of, texts)
         ]  # fmt: skip
-
-
-def diff(world: World, table: str, since, until) -> tuple[dict[str, int], set[tuple]]:
-    """Return the numbers of rows that differ between two states, and some differences."""
-    facts = ("change", "column", "before", "after")
-    with _asked():
-        found = difference(_book(world, "explore", {}), _source(world, table), since, until or "newest")
-    keys = [tuple(v for n, v in r.items() if n not in facts) for r in found.sample]
-    return found.counts, {(r["change"], k, *(r[f] for f in facts[1:])) for k, r in zip(keys, found.sample, strict=True)}
 
 
 def states(world: World, source_time: str) -> dict[str, dict]:

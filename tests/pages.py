@@ -49,7 +49,7 @@ def settings() -> str:
         rows.append(f"| `{name}` | {shown} | {entry.description} |")
     return f"""# Settings
 
-They are those of `lib/frazil`. Notebooks and command still take the [parameters](../../params/README.md) of `lib/frazil_old`.
+They are those of `lib/frazil` and of the notebooks. The commands, and notebooks 04 and 06, still take the [parameters](../../params/README.md) of `lib/frazil_old`.
 
 An environment is a file `params/<env>.yml` with lines `name: value`. Arguments of `frazil.open` win over the file, and the file over the defaults.
 It holds no secret: write `${{NAME}}` for a variable of the environment, or `${{secret:<id>}}` for a secret in AWS Secrets Manager.

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 def demo(root: Path, **environment: str) -> subprocess.CompletedProcess:
     """Run the demo on a copy of notebooks and params, so that the runs of the checkout stay as they are."""
     for part in ("notebooks", "params"):
-        shutil.copytree(ROOT / part, root / part, dirs_exist_ok=True)
+        shutil.copytree(ROOT / "lib/frazil_old" / part, root / part, dirs_exist_ok=True)
     return subprocess.run(
         [sys.executable, "-m", "frazil_demo.run", "--scale", "0.05", "--transactions", "60"], cwd=root, text=True,
         capture_output=True, env={**os.environ, "FRAZIL_PARAMS": str(root / "params"), **environment},

@@ -240,13 +240,6 @@ class World:
         """
         return house().find(self, table, key)
 
-    def diff(self, table: str, since, until=None) -> tuple[dict[str, int], set[tuple]]:
-        """Return how many rows were inserted, updated and deleted between two states: snapshots, times, or the newest.
-
-        Then some of the differences: (inserted, updated or deleted; key; column; before; after).
-        """
-        return house().diff(self, table, since, until)
-
     def states(self, source_time: str = "") -> dict[str, dict]:
         """Return the last state of each table with nothing newer than a time of the source: `snapshot`, `holds_to`, `known_by`."""
         return house().states(self, source_time)

@@ -22,7 +22,7 @@ def run(quick: bool = False) -> list[dict]:
         for number in range(1, commits + 1):
             new.step(CHANGES)
             largest = max(largest, new.room.table.metadata_bytes)
-            upkeep.expire_if_large(new.room.table, 0.02)
+            upkeep.wants_expiry(new.room.table, 0.02) and upkeep.expire(new.room.table, 0.02)
             old.step(CHANGES)
             if number % every == 0:
                 (kept,) = maintenance.run(care)

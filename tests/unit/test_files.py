@@ -299,7 +299,7 @@ def test_a_source_that_is_one_folder_too_high_or_low_is_named(folder):
     for place, words in (("", "changes and .*load has app/orders"), ("/changes/app", "folder above app/")):
         with pytest.raises(SourceFolderError, match=words):
             require_schema_folder(Storage(folder.address + place), "app", "orders")
-    assert folders_without_spec(Storage(f"{folder.address}/changes"), ["app/x"]) == ["app/orders"]
+    assert folders_without_spec(Storage(f"{folder.address}/changes"), ["app/x"]) == ["app.orders"]
 
 
 # --- pending files

@@ -318,21 +318,23 @@ def test_upkeep_tags_past_states_and_keeps_what_they_name(lake, monkeypatch):
     states = [w.apply_random().id for _ in range(3)]
     now = datetime.now(UTC)
     later = now + timedelta(hours=2)
-    wanted = {name: snapshot.id for name, snapshot, _ in upkeep.missing_tags(w.table, later)}
+    wanted = {name: snapshot.id for name, snapshot, _ in upkeep.missing_tags(w.table, later, timedelta(days=14))}
     assert {states[-1]} == {*wanted.values()} and f"{now:hour_%Y%m%d_%H}" in wanted
-    assert [*upkeep.missing_tags(w.table, now)] == []  # the hour is not over
+    assert [*upkeep.missing_tags(w.table, now, timedelta(days=14))] == []  # the hour is not over
     w.table.handle.manageSnapshots().createTag("hour_old", states[0]).commit()
     health = upkeep.measure(w.table)
     assert (health.rows, health.snapshots, health.files) == (len(w.rows), 3, len(w.table.live_files))
     w.table.refresh()
     monkeypatch.setattr(upkeep, "missing_tags", lambda *_: [("day_old", w.table.head, timedelta(days=14))])
-    assert upkeep.keep_states(w.table) == ["day_old"] and w.table.tags["day_old"] == states[-1]
-    assert upkeep.expire(w.table, 0.0) == 1 and upkeep.expire_if_large(w.table, 0.0) == 0
+    assert upkeep.keep_states(w.table, timedelta(days=14)) == ["day_old"] and w.table.tags["day_old"] == states[-1]
+    assert upkeep.expire(w.table, 0.0) == 1 and not upkeep.wants_expiry(w.table, 0.0)
     assert {*w.table.tags.values()} == {states[0], states[-1]}
-    assert upkeep.remove_orphans(w.table) == [] and not upkeep.rewrite_manifests(w.table)
+    assert upkeep.remove_orphans(w.table, 3) == [] and not upkeep.rewrite_manifests(w.table)
     monkeypatch.setattr(upkeep, "MOST_METADATA", 0)
     for _ in range(2):
         w.apply_random()
-    gone = [upkeep.expire_if_large(w.table, hours) for hours in (1.0, 0.0)]
+    gone = [
+        upkeep.expire(w.table, hours) for hours in (1.0, 0.0) if upkeep.wants_expiry(w.table, hours) == (hours == 0.0)
+    ]
     assert gone == [0, 1]  # none is old; then one lies between two that are named
     w.check()

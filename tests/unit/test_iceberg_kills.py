@@ -114,7 +114,7 @@ def test_orphans_go_and_what_a_position_names_lies_elsewhere(lake, tmp_path):  #
     left.write_bytes(b"x")
     for path in [*left.parent.parent.rglob("*"), *tmp_path.rglob("*")]:
         os.utime(path, (1, 1))
-    assert [Path(path).name for path in upkeep.remove_orphans(w.table)] == ["left.parquet"]
+    assert [Path(path).name for path in upkeep.remove_orphans(w.table, 3)] == ["left.parquet"]
     w.call("remove_orphan_files")
     assert len(side_files.stored(LocalStore(str(tmp_path)), file)) == 1
     w.apply_random()

@@ -77,7 +77,7 @@ def test_a_table_of_another_spec_is_created_anew_only_while_it_was_never_loaded(
 @pytest.mark.parametrize("name", ["my-table", "Größe", "a b", "quo'te"])
 def test_a_table_may_have_any_name(lake, name):
     table, _ = created(lake, spec_of(name))
-    assert upkeep.remove_orphans(table) == [] and not upkeep.rewrite_manifests(table)
+    assert upkeep.remove_orphans(table, 3) == [] and not upkeep.rewrite_manifests(table)
     rows = pa.table({"id": [1], "v": ["a"], "at": pa.array([0], pa.timestamp("us"))})
     change = write_rows(table, "append", [rows])
     swap.commit(table, swap.written(table, change), lambda: change, table.position, Position(load="x"))

@@ -14,7 +14,7 @@ from frazil.settings import environment, secrets, state_folder
 from frazil.settings.parameters import SettingError, Settings
 from frazil.settings.spec import load_specs, read_spec
 
-DEMO = Path(__file__).parents[2] / "lib/frazil_demo/params"
+DEMO = Path(__file__).parents[2] / "params"
 SQLITE = {"type": "jdbc", "uri": "jdbc:sqlite:runs/lake.db", "warehouse": "runs/lake"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from frazil.dms.file_names import OWN_RECORDS
@@ -34,12 +35,17 @@ def require_schema_folder(storage: Storage, schema: str, table: str) -> None:
     raise SourceFolderError(f"{where} has no folder for the schema '{schema}' of {schema}.{table}", cure)
 
 
-def folders_without_spec(storage: Storage, taken: Iterable[str]) -> list[str]:
-    """Return the folders `schema/table` that no table of `taken` has; those with DMS's own records are left out."""
+def folders_without_spec(storage: Storage, taken: Iterable[str], ignored: Iterable[str] = ()) -> list[str]:
+    """Return the tables, as `schema.table`, whose folders no table of `taken` has; those with DMS's own records are left out.
+
+    `ignored` are names in which `%` stands for any text.
+    """
     known = set(taken)
     tops = [top for top in storage.folders() if top not in known and not OWN_RECORDS.fullmatch(top)]
     found = [f"{top}/{name}" for top in tops for name in storage.folders(top) if not OWN_RECORDS.fullmatch(name)]
-    return [folder for folder in found if folder not in known]
+    names = [folder.replace("/", ".", 1) for folder in found if folder not in known]
+    patterns = [".*".join(map(re.escape, text.split("%"))) for text in ignored]
+    return [name for name in names if not any(re.fullmatch(pattern, name) for pattern in patterns)]
 
 
 def require_own_folders(written: Mapping[str, Written]) -> dict[str, SameSourceError]:

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
 MOST_METADATA = 1 << 20
 """Bytes of metadata above which ingestion expires: some catalogs refuse 20 MB, one 1 MB, and each commit writes them anew."""
-HOURLY, DAILY = timedelta(days=1), timedelta(days=14)
-"""How long the tags of the last state of an hour, and of a day, are kept."""
-ORPHANS_AFTER = timedelta(days=3)
+HOURLY = timedelta(days=1)
+"""How long the tag of the last state of an hour is kept."""
 MANY_MANIFESTS = 64
 
 
@@ -52,65 +51,68 @@ def measure(table: LakeTable) -> Health:
     return Health(rows, len(files), size, median, gone, len(deletes), len(table.snapshots), table.metadata_bytes)
 
 
-def missing_tags(table: LakeTable, now: datetime) -> Iterator[tuple[str, Snapshot, timedelta]]:
+def missing_tags(table: LakeTable, now: datetime, daily: timedelta) -> Iterator[tuple[str, Snapshot, timedelta]]:
     """Yield the tags that past states should have and lack: name, snapshot, and how long it is kept.
 
-    The last own snapshot of each past hour and day has one; nothing is tagged that is still to change.
+    The last own snapshot of each past hour and day has one, of a day so long as `daily` says; nothing is tagged that is still to change.
     """
     last: dict[str, tuple[Snapshot, timedelta]] = {}
     for snapshot in table.ancestors():
         at = datetime.fromtimestamp(snapshot.committed_ms / 1000, UTC)
         if POSITION not in snapshot.summary:
             continue
-        for form, age in (("hour_%Y%m%d_%H", HOURLY), ("day_%Y%m%d", DAILY)):
+        for form, age in (("hour_%Y%m%d_%H", HOURLY), ("day_%Y%m%d", daily)):
             if now - at < age and at.strftime(form) != now.strftime(form):
                 last.setdefault(at.strftime(form), (snapshot, age))
     there = table.tags
     yield from ((name, snapshot, age) for name, (snapshot, age) in last.items() if name not in there)
 
 
-def keep_states(table: LakeTable) -> list[str]:
+def keep_states(table: LakeTable, daily: timedelta) -> list[str]:
     """Tag the last states of past hours and days; return the new tags."""
-    made = []
-    for name, snapshot, age in missing_tags(table, datetime.now(UTC)):
+    missing = [*missing_tags(table, datetime.now(UTC), daily)]
+    for name, snapshot, age in missing:
         refs = table.handle.manageSnapshots().createTag(name, snapshot.id)
         refs.setMaxRefAgeMs(name, int(age.total_seconds() * 1000)).commit()
-        made.append(name)
     table.refresh()
-    return made
+    return [name for name, _, _ in missing]
+
+
+def expirable(table: LakeTable, keep_hours: float) -> int:
+    """Return how many snapshots are older than some hours, and no tag or branch names them; 0 if others need the files."""
+    if table.metadata.properties.get("gc.enabled") == "false":
+        return 0
+    since, named = _kept_since_ms(keep_hours), {*table.tags.values()}
+    return sum(s.committed_ms < since and s.id not in named for s in table.snapshots)
 
 
 def expire(table: LakeTable, keep_hours: float) -> int:
-    """Expire snapshots older than some hours that no tag names; return how many are gone.
+    """Let the snapshots expire that `expirable` counts; return how many are gone.
 
     Snapshots that others made since the last own one stay: they link it to the rows.
     """
-    if table.metadata.properties.get("gc.enabled") == "false":  # others need the files
+    if not expirable(table, keep_hours):
         return 0
-    least = 1 + len(require_sound(table))
-    gone = json.loads(table.bridge.expire(table.handle, _kept_since_ms(keep_hours), least))
+    of_others = len(require_sound(table))
+    gone = json.loads(table.bridge.expire(table.handle, _kept_since_ms(keep_hours), 1 + of_others))
     table.refresh()
     return len(gone)
 
 
-def expire_if_large(table: LakeTable, keep_hours: float) -> int:
-    """Expire while ingesting, once the metadata are large and a quarter of the snapshots is old; return how many are gone."""
-    if table.metadata_bytes <= MOST_METADATA:
-        return 0
-    committed, since = [s.committed_ms for s in table.snapshots], _kept_since_ms(keep_hours)
-    return expire(table, keep_hours) if sum(ms < since for ms in committed) > len(committed) / 4 else 0
+def wants_expiry(table: LakeTable, keep_hours: float) -> bool:
+    """Return whether ingestion expires: the metadata are large, and a quarter of the snapshots is old."""
+    return table.metadata_bytes > MOST_METADATA and 4 * expirable(table, keep_hours) >= len(table.snapshots)
 
 
 def _kept_since_ms(keep_hours: float) -> int:
     return int((time.time() - keep_hours * 3600) * 1000)
 
 
-def remove_orphans(table: LakeTable) -> list[str]:
+def remove_orphans(table: LakeTable, after_days: float) -> list[str]:
     """Delete files in a table's own folders that no snapshot has had for days; return their paths."""
-    before = (datetime.now(UTC) - ORPHANS_AFTER).strftime("%Y-%m-%d %H:%M:%S")
-    gone: list[str] = []
     if table.metadata.properties.get("gc.enabled") == "false":
-        return gone
+        return []
+    before, gone = f"{datetime.now(UTC) - timedelta(after_days):%Y-%m-%d %H:%M:%S}", list[str]()
     for folder in ("data", "metadata"):
         place = table.metadata.properties.get(f"write.{folder}.path", f"{table.metadata.location}/{folder}")
         more = f", older_than => timestamp '{before}', location => {literal(place)}"

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frazil.dms.storage import store_at
 from frazil.errors import nearest, safe
 from frazil.iceberg.catalog import open_catalog
+from frazil.iceberg.key_hashes import key_numbers
+from frazil.pipeline import explore, run
+from frazil.pipeline import maintain as maintenance
 from frazil.pipeline import plan as plans
-from frazil.pipeline import run
 from frazil.pipeline import setup as setups
 from frazil.pipeline.source import Source, open_source
 from frazil.pipeline.steps import Table
+from frazil.results import Results
 from frazil.settings import memory, spark
 from frazil.settings.environment import resolve
 from frazil.settings.parameters import SettingError, Settings
@@ -47,6 +50,7 @@ class Lake:
             raise SettingError(f"tables: there is no spec of '{unknown[0]}'", nearest(unknown[0], specs))
         self.source: Source = open_source(settings, specs)
         self.tables = [Table(self, specs[name]) for name in settings.tables or specs]
+        self.planned: plans.Plan | None = None
         self._starting = threading.RLock()
         self._begin_record()
 
@@ -107,4 +111,26 @@ class Lake:
     # --- what notebooks call
 
     setup, load, merge = setups.set_up, run.load, run.merge
-    plan, lateness = plans.plan, plans.lateness
+    lint, lateness = setups.lint, plans.lateness
+    health, maintain = maintenance.health, maintenance.maintain
+    quarantine, states, sql = explore.waiting, explore.states, explore.sql
+
+    def plan(self) -> plans.Plan:
+        """Return what a run would do to each table, and what needs a decision."""
+        self.planned = plans.plan(self)
+        return self.planned
+
+    def pick(self, source: str | None) -> Table:
+        """Return a table by its source name; None: the one with most pending by the last plan."""
+        return self[source or (self.planned or self.plan()).busiest]
+
+    def compare(self) -> Results:
+        """Compare each table with the source database, value by value."""
+        from frazil.discover.compare import compare_table
+        from frazil.settings.source_database import connect
+
+        engine = connect(self.settings)
+        try:
+            return Results(run.each(self, partial(compare_table, engine=engine, numbers=key_numbers)))
+        finally:
+            engine.dispose()

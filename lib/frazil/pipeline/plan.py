@@ -28,6 +28,11 @@ class Plan(Shown):
 
     rows: list[dict[str, Any]] = field(default_factory=list)
 
+    @property
+    def busiest(self) -> str:
+        """The table with most pending; the first by name if nothing is."""
+        return min(self.rows, key=lambda row: (-row["mb"], row["table"]))["table"]
+
     def to_pandas(self) -> pd.DataFrame:
         """Return a row per table."""
         return pd.DataFrame([{n: v for n, v in row.items() if n != "code"} for row in self.rows])

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from frazil.errors import many
 from frazil.iceberg.compaction import fold
 from frazil.iceberg.swap import PositionMovedError, pass_others
-from frazil.iceberg.upkeep import expire_if_large
-from frazil.pipeline import decisions
+from frazil.iceberg.upkeep import expire, wants_expiry
+from frazil.pipeline import decisions, ledger
 from frazil.pipeline.batch import DONE, Commit
 from frazil.pipeline.look import LoadWaitsError
 from frazil.pipeline.steps import StoppedError, Table
@@ -72,7 +72,9 @@ def keep_fast(table: Table) -> Result:
     if "handle" in vars(stored):
         if settings.run_for_s:
             fold(stored)
-        expire_if_large(stored, settings.keep_hours)
+        if wants_expiry(stored, settings.keep_hours):
+            ledger.keep_commits(table)
+            expire(stored, settings.keep_hours)
     if stored.own and stored.own.id != stored.head_id:
         pass_others(stored)
     return Result(table.source, "unchanged")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from frazil.core.row_blocks import RowBordersError
 from frazil.core.rows import UnreadableFileError
 from frazil.engine.parquet_columns import ColumnTypeError
+from frazil.engine.work import for_each
 from frazil.iceberg.columns import Step, columns_of, evolved
 from frazil.iceberg.create import create_table
 from frazil.iceberg.soundness import require_sound
@@ -18,6 +19,7 @@ from frazil.pipeline.column_rules import require_names
 from frazil.results import Result, Results
 
 if TYPE_CHECKING:
+    from frazil.discover.lint import Findings
     from frazil.pipeline.lake import Lake
     from frazil.pipeline.steps import Table
 
@@ -36,6 +38,13 @@ def set_up(lake: Lake) -> Results:
     for space in sorted(spaces):
         session.sql(f"CREATE NAMESPACE IF NOT EXISTS {quoted(f'{lake.settings.catalog}.{space}')}")
     return Results(run.each(lake, set_up_table))
+
+
+def lint(lake: Lake) -> Findings:
+    """Return what the first file of each table shows to be wrong, and what the source has without a spec."""
+    from frazil.discover.lint import Findings
+
+    return Findings(for_each(lake, require_first_file), lake.source.without_spec())
 
 
 def set_up_table(table: Table) -> Result:

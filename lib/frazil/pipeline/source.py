@@ -40,6 +40,9 @@ class Source(Protocol):
     def ask_again(self) -> None:
         """Forget what DMS said, as a run begins."""
 
+    def without_spec(self) -> list[str]:
+        """Return what the source has and no spec names, as `schema.table`, but for `ignore_tables`."""
+
 
 class FileSource:
     """A folder in which DMS writes files."""
@@ -90,6 +93,13 @@ class FileSource:
     def loaded_rows(self, source: str) -> int:
         """Return how many rows DMS says that it loaded; 0: it says nothing."""
         return int(self._gate.tables.get(source, {}).get("FullLoadRows") or 0) if self._gate else 0
+
+    def without_spec(self) -> list[str]:
+        """Return the folders that no spec has, as `schema.table`, but for `ignore_tables`."""
+        from frazil.discover.source_folders import folders_without_spec
+
+        taken = [*(f"{own.schema}/{own.table}" for own in self._written.values()), self.target.cdc_path or ""]
+        return folders_without_spec(self.storage, taken, self.settings.ignore_tables)
 
 
 def open_source(settings: Settings, specs: Mapping[str, TableSpec]) -> Source:

@@ -36,7 +36,7 @@ from frazil.iceberg.row_delta import write_batch, write_rows
 from frazil.iceberg.stored_values import NoStoredRowError
 from frazil.iceberg.swap import Change, PositionMovedError
 from frazil.iceberg.table import LakeTable
-from frazil.pipeline import all_changes, decisions, facts, quarantine, schema_changes
+from frazil.pipeline import all_changes, decisions, explore, facts, quarantine, row_origin, schema_changes
 from frazil.pipeline.batch import Batch, BatchChanges, BatchColumns, BatchLatest, Commit, WrittenBatch
 from frazil.pipeline.column_rules import same_columns
 from frazil.pipeline.load import write_load
@@ -139,6 +139,7 @@ class Table:
     restart, accept, adopt = decisions.restart, decisions.accept, decisions.adopt
     stop, resume = decisions.stop, decisions.resume
     replay, discard = decisions.replay, decisions.discard
+    history, head, rows, blocks, find = explore.history, explore.head, explore.rows, explore.blocks, row_origin.find
 
     # --- the steps
 

@@ -1,0 +1,109 @@
+"""Where a row comes from: the commit that wrote it, and the rows of DMS's files that this commit's batch has of its key. It needs no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+from frazil.core.lake_values import lake_values
+from frazil.dms.applied import batch_of
+from frazil.dms.file_names import base_name
+from frazil.dms.position import Position, read_position
+from frazil.errors import FrazilError, many
+from frazil.iceberg.data_files import LAST_UPDATED, LINEAGE
+from frazil.iceberg.locate import locate
+from frazil.iceberg.read_rows import live_rows, rows_at
+from frazil.iceberg.snapshots import POSITION, Snapshot
+from frazil.pipeline.explore import ExploreError, clock
+from frazil.pipeline.facts import KIND
+from frazil.pipeline.waiting_keys import key_texts, keys_of
+
+if TYPE_CHECKING:
+    from frazil.pipeline.steps import Table
+
+
+def find(table: Table, *key: Any) -> pd.DataFrame:
+    """Return the row of a key with its commit and its origin; without a key, a row that was changed last.
+
+    `origin` has file, number and operation of the rows of DMS's from which it came, or why they cannot be shown.
+    """
+    table.refresh()
+    wanted = _typed(table, key) if key else _changed_last(table)
+    return pd.DataFrame([_told(table, wanted, row) for row in _rows(table, wanted)])
+
+
+def _typed(table: Table, key: Sequence[Any]) -> pa.Table:
+    """Return a key in the lake's types. Texts are read as those of files; of a masked column the value is given."""
+    spec = table.read_spec()
+    if len(key) != len(spec.key):
+        cure = f"give {', '.join(spec.key)}, in this order" if spec.key else "ask for a table with a key"
+        raise ExploreError(f"{many(len(key), 'value')} for the key of {table.source}", cure)
+    columns, found = {column.name: column for column in spec.columns}, {}
+    for name, value in zip(spec.key, key, strict=True):
+        text = value.hex() if isinstance(value, bytes) else str(value)
+        found[name], misfit = lake_values(columns[name], pa.array([text]))
+        if misfit is not None:
+            raise ExploreError(f"'{text}' is no {columns[name].type}, which {name} is", "write it as DMS does")
+    return pa.table(found)
+
+
+def _changed_last(table: Table) -> pa.Table:
+    """Return the key of a row in the newest data file; nothing of an empty table, or without a key."""
+    stored, schema = table.stored, schema_to_pyarrow(table.stored.metadata.schema())
+    of_key = pa.schema([schema.field(name) for name in stored.key])
+    for file in sorted(stored.live_files.values(), key=lambda file: -file.sequence) if stored.key else ():
+        for rows in live_rows(stored.io, file, stored.vectors.of(file), of_key):
+            if len(rows):
+                return rows[-1:].rename_columns([*table.spec.key])
+    return pa.table({})
+
+
+def _rows(table: Table, key: pa.Table) -> list[dict[str, Any]]:
+    """Return the live row of a key, if there is one; `LAST_UPDATED` is the sequence number of the commit that wrote it."""
+    stored, number = table.stored, {b"PARQUET:field_id": str(LINEAGE[LAST_UPDATED]).encode()}
+    schema = schema_to_pyarrow(stored.metadata.schema()).append(pa.field(LAST_UPDATED, pa.int64(), metadata=number))
+    found = locate(stored, None, key)
+    rows = [(f.file, rows_at(stored.io, f.file.path, f.position, schema).to_pylist()[0]) for f in found if len(f.n)]
+    return [row if row[LAST_UPDATED] else row | {LAST_UPDATED: file.sequence} for file, row in rows]
+
+
+def _told(table: Table, key: pa.Table, row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with what is known of it."""
+    number = row.pop(LAST_UPDATED)
+    made = next((s for s in table.stored.ancestors() if s.sequence == number), None)
+    if made is None:
+        return {"committed": "–", "snapshot": None, "origin": "its commit is not kept", **row}
+    try:
+        origin: Any = _origin(table, key, made)
+    except FrazilError as error:
+        origin = error.problem
+    return {"committed": clock(made.committed_ms), "snapshot": made.id, "origin": origin, **row}
+
+
+def _origin(table: Table, key: pa.Table, made: Snapshot) -> list[tuple[str, int, str]]:
+    """Return the rows of a commit's batch that have a key, before or after. Raises ExploreError if its files are gone."""
+    if made.summary.get(KIND) not in ("load", "changes"):
+        raise ExploreError(f"no file: {made.summary.get(KIND) or made.summary.get('operation')}", "see history()")
+    own, before = (_position(table, s) for s in (made, table.stored.snapshot(made.parent)))
+    reader, there = table.lake.source.reader(table.read_spec()), table.lake.source.look(table.spec, None)
+    named = there.loads if made.summary[KIND] == "load" else {file.name: file for file in there.changes}
+    names = batch_of(own, made.summary, 0.0).files or named
+    if gone := [name for name in names if name not in named]:
+        raise ExploreError(f"{', '.join(gone[:3])} of its batch are gone", "bring them back")
+    found, text = list[tuple[str, int, str]](), key_texts(key)[0].as_py()
+    for file in map(named.__getitem__, names):
+        columns = reader.columns(file)
+        begin, end = (p.rows if base_name(p.last) == file.name else None for p in (before, own))
+        for changes in reader.read(file, columns, begin or 0, end) if columns else ():
+            touching = [n for n, keys in keys_of(changes, key.column_names, [text]).items() if text in keys]
+            facts = changes.facts.take(pa.array(touching, pa.int64())).select(["number", "op"]).to_pylist()
+            found += [(file.name, fact["number"], fact["op"]) for fact in facts]
+    return found
+
+
+def _position(table: Table, made: Snapshot | None) -> Position:
+    return read_position(made.summary[POSITION], table.source) if made and POSITION in made.summary else Position()

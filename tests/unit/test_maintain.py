@@ -1,0 +1,75 @@
+"""Maintenance and the tables of `ops`: what is due, what is done, and what PyIceberg reads of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from unittest.mock import Mock
+
+import obstore
+import pyarrow as pa
+import pytest
+
+from frazil.iceberg import compaction, side_files
+from frazil.iceberg.catalog import opened_table
+from frazil.pipeline import lake as lakes
+from frazil.pipeline import ledger
+
+
+@pytest.fixture
+def opened(lake, tmp_path, monkeypatch):
+    """Return a function that opens an environment anew, with a table that has a load and two batches."""
+    given = {n: n for n in ("source", "specs", "state")} | {"endpoint": "endpoint.json", "keep_hours": 0}
+    given |= {"catalog": lake.name, "catalog_options": lake.options, "ops_namespace": f"m{time.time_ns()}"}
+    spec = {"source": "public.t", "target": f"{given['ops_namespace']}.t", "key": "id"}
+    spec["columns"], target = [{"name": n, "type": "INT8"} for n in ("id", "v")], {"CsvNullValue": ""}
+    for name, content in {"params/e.yml": given, "specs/t.yml": spec, "endpoint.json": {"S3Settings": target}}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(json.dumps(content))
+    (tmp_path / "source/public/t").mkdir(parents=True)
+    monkeypatch.setenv("FRAZIL_PARAMS", str(tmp_path / "params"))
+    of = lakes.open("03_maintenance", "e")
+    for n, name in enumerate(("LOAD00000001", "20240102-000000000", "20240102-000001000")):
+        (tmp_path / f"source/public/t/{name}.csv").write_text(f"U,{n},9\n" if n else "1,0\n2,0\n")
+        of.setup(), of.load(), of.merge()
+    return lambda **settings: lakes.open("03_maintenance", "e", **settings)
+
+
+def rows_of(of, name: str) -> list[tuple[str, dict]]:
+    found = opened_table(of.catalog, f"{of.settings.ops_namespace}.{name}").scan().to_arrow().sort_by("at").to_pylist()
+    return [(row["table_name"], json.loads(row["facts"])) for row in found]
+
+
+def test_what_is_due_is_said_and_done_once_and_commits_are_kept_before_they_expire(opened):
+    of = opened()
+    before = of.health()
+    assert of.maintain(dry_run=True)[0].status == "due" and "compact" in before.rows[0]["why"]
+    assert of.health().rows == before.rows and not of.catalog.table_exists(f"{of.settings.ops_namespace}.commits")
+    done = of.maintain()[0]
+    assert (done.status, done.counts["compact"]) == ("maintained", 3) and done.counts["expire"] > 2
+    changed = {row["measure"]: row["now"] for row in of.health().compared_to(before).rows}
+    assert changed["files"] == 1 and changed["why"] == "" and "rows" not in changed
+    assert opened().maintain()[0].status == "unchanged"
+    kinds = [facts.get("frazil.kind") for _, facts in rows_of(of, "commits")]
+    assert kinds.count("changes") == 2 and kinds.count("load") == 1
+    ((name, facts),) = rows_of(of, "maintenance")
+    assert name == of["public.t"].name and facts["compact"] == 3 and facts["seconds"] > 0
+
+
+def test_old_side_files_without_a_snapshot_go_and_a_table_that_is_not_compacted_is_expired(opened, monkeypatch):
+    of = opened()
+    assert "compact" not in opened(managed_by="glue").maintain(dry_run=True)[0].note
+    files = [side_files.store(of.state, of["public.t"].name, pa.table({"n": [n]})) for n in range(2)]
+    os.utime(of.settings._root / "state" / files[0].path, (time.time() - 90_000,) * 2)
+    monkeypatch.setattr(compaction, "plan", Mock(side_effect=compaction.NotCompactedError("n is nested", "call it")))
+    found = opened().maintain()[0]
+    assert "n is nested" in found.note and {*found.counts} == {"side_files", "expire"}
+    assert [e["path"] for batch in obstore.list(of.state) for e in batch] == [files[1].path]
+
+
+def test_ops_tables_that_cannot_be_written_stop_no_table(opened, monkeypatch):
+    of = opened()
+    monkeypatch.setattr(ledger, "COLUMNS", "no column")
+    of.say = Mock()
+    assert of.maintain()[0].status == "maintained" and of.say.call_count == 2
