@@ -95,15 +95,10 @@ class BatchChanges(_Value):
     columns: BatchColumns
     changes: Changes
 
-    @property
-    def files(self) -> BatchFiles:
-        """The files as they were read."""
-        return self.columns.files
-
     @cached_property
     def times(self) -> tuple[np.ndarray, np.ndarray]:
         """When the source committed each change, and when its file landed, in epoch seconds; NaN: nothing says so."""
-        landed = np.array([file.landed for file in self.files.files])[self.changes.facts["file"].to_numpy()]
+        landed = np.array([file.landed for file in self.columns.files.files])[self.changes.facts["file"].to_numpy()]
         committed = self.changes.fact(COMMITTED)
         if committed is None:
             return np.full(len(landed), np.nan), landed

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -12,22 +11,19 @@ from frazil.dms.applied import summary_of
 from frazil.engine.delays import histogram
 from frazil.pipeline.batch import Batch
 
-KIND, COUNTS, DELAYS, NEWEST, DECISION = (
-    f"frazil.{name}" for name in ("kind", "counts", "delays", "newest", "decision")
-)
+KIND, COUNTS, DELAYS = "frazil.kind", "frazil.counts", "frazil.delays"
+NEWEST, DECISION = "frazil.newest", "frazil.decision"
 """Entries of a summary: the kind of a batch; its counts; its delays by stage; the newest time of the source in it, in epoch seconds; what a person decided."""
 
 
-def of_batch(
-    batch: Batch, counts: Mapping[str, int], committed: np.ndarray, landed: np.ndarray | None = None
-) -> dict[str, str]:
+def of_batch(batch: Batch, counts: dict[str, int], committed: np.ndarray, landed: np.ndarray | None) -> dict[str, str]:
     """Return what is known of a batch once it is written, with its delays until now.
 
     `committed` and `landed` are those of each change, in epoch seconds; without `landed` there are no delays, as of a
     load. Delays by stage: `dms` from the source's commit to the file, `wait` from the file to its look, `work` from there
     to the commit, `total` of all.
     """
-    found = {KIND: batch.kind, COUNTS: json.dumps(dict(counts))}
+    found = {KIND: batch.kind, COUNTS: json.dumps(counts)}
     if batch.kind != "replay":
         found |= summary_of(batch.reader.storage, batch.files, batch.left)
     if not np.isnan(committed).all():

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,62 +32,50 @@ if TYPE_CHECKING:
     from frazil.pipeline.steps import Table
 
 
-@dataclass
-class _Seen:
-    """What passed by while a load was read: bad rows, and the first and last time of each part, in microseconds."""
-
-    bad: list[pa.Table] = field(default_factory=list)
-    times: list[int | None] = field(default_factory=list)
-
-
 def write_load(table: Table, batch: Batch, columns: BatchColumns) -> WrittenBatch:
     """Write a table's load where no reader sees it. Its rows take the place of all rows.
 
     Raises DoubledInLoadError, with the files of a key that is there twice; LoadWaitsError if DMS loaded more rows.
     """
-    seen = _Seen()
+    bad_rows, micros = list[pa.Table](), list[int | None]()
     try:
-        change = _change(table, batch, columns, seen)
+        change = _change(table, batch, columns, bad_rows, micros)
     except DoubledInLoadError as error:
         raise _with_files(error, table, batch, columns) from None
     nothing = all_changes.no_changes(columns.spec)
-    bad = replace(nothing, bad=pa.concat_tables([nothing.bad, *seen.bad]))
+    bad = replace(nothing, bad=pa.concat_tables([nothing.bad, *bad_rows]))
     counts = {"files": len(batch.files), "rows": sum(file.rows for file in change.add), "quarantined": len(bad.bad)}
     _require_as_many(table, counts["rows"] + counts["quarantined"])
     quarantine.require_admitted(bad, columns.files.paths, columns.spec, table.lake.settings)
     waiting = quarantine.kept(WAITING.empty_table(), bad, columns.files, ()).waiting
-    times = sorted(time / 1e6 for time in seen.times if time is not None)
+    times = sorted(time / 1e6 for time in micros if time is not None)
     last = batch.planned.last or last_before(batch.there, times[0] if times else None)
     if (before := applied_before(table)).marks:
         require_all_there(batch.there, before, last, table.source)
     accepted = {name: after for name, after in batch.after.accepted.items() if order_of(after) > order_of(last)}
     side_file = side_files.store(table.lake.state, table.name, waiting)
     position = structs.replace(batch.after, last=last, quarantine=side_file, accepted=accepted)
-    summary = facts.of_batch(_left_after(batch, last), counts, np.array(times[-1:]))
-
-    def again() -> Change:
-        return replace(_change(table, batch, columns, seen), summary=summary)
-
-    written = swap.written(table.stored, replace(change, summary=summary))
-    return WrittenBatch(batch, written, position, counts, again)
+    told = replace(change, summary=facts.of_batch(_left_after(batch, last), counts, np.array(times[-1:]), None))
+    again = partial(_change, table, batch, columns, [], [])
+    return WrittenBatch(batch, swap.written(table.stored, told), position, counts, again)
 
 
-def _change(table: Table, batch: Batch, columns: BatchColumns, seen: _Seen) -> Change:
-    return write_rows(table.stored, "replace", _rows(table, batch, columns, seen), columns.plan)
+def _change(table: Table, batch: Batch, columns: BatchColumns, bad: list[pa.Table], micros: list[int | None]) -> Change:
+    return write_rows(table.stored, "replace", _rows(table, batch, columns, bad, micros), columns.plan)
 
 
-def _rows(table: Table, batch: Batch, columns: BatchColumns, seen: _Seen) -> Iterator[pa.Table]:
-    """Yield the rows of all load files, and note what passes by."""
-    said = -1
-    *before, size = accumulate((file.size for file in batch.files.values()), initial=0)
+def _rows(
+    table: Table, batch: Batch, columns: BatchColumns, bad: list[pa.Table], micros: list[int | None]
+) -> Iterator[pa.Table]:
+    """Yield the rows of all load files; add bad rows, and the first and the last time of each part in microseconds."""
+    said, count = -1, len(batch.files)
     for number, _, part in columns.changes(batch):
-        if said != number and len(before) > 1:
-            done = before[number] / size
-            table.lake.say(f"{table.source}: load file {number + 1} of {len(before)}, {done:.0%} done")
+        if number != said and count > 1:
+            table.lake.say(f"{table.source}: load file {number + 1} of {count}")
             said = number
-        seen.bad.append(part.bad)
+        bad.append(part.bad)
         if (times := part.fact(COMMITTED)) is not None:
-            seen.times += pc.min_max(times.cast(pa.int64())).as_py().values()
+            micros += pc.min_max(times.cast(pa.int64())).as_py().values()
         yield part.rows if table.spec.key else all_changes.rows_of(part, columns.files)
 
 
@@ -95,8 +83,8 @@ def _with_files(error: DoubledInLoadError, table: Table, batch: Batch, columns: 
     """Return the error with the files in which the keys are that it names."""
     found, paths = defaultdict[str, list[str]](list), [*batch.files]
     for _, _, part in columns.changes(batch):
-        keys = part.rows.select(table.spec.key).to_pylist()
-        for row, (file, number) in zip(keys, places_of(part.facts), strict=True):
+        rows = part.rows.select(table.spec.key).to_pylist()
+        for row, (file, number) in zip(rows, places_of(part.facts), strict=True):
             key = ", ".join(f"{name}={value}" for name, value in row.items())
             if key in error.problem:
                 found[key].append(f"{paths[file]} row {number}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from itertools import dropwhile
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from frazil.dms.mappings import RENAMED, Written
 from frazil.dms.pending import audit, findings, pending_files
 from frazil.dms.position import Position, read_position
 from frazil.dms.storage import DmsFile
-from frazil.engine.file_batches import next_batch
+from frazil.engine.file_batches import Measure, next_batch
 from frazil.engine.waiting_rows import as_files
 from frazil.errors import FrazilError, many
 from frazil.iceberg.columns import Columns, known_columns
@@ -38,7 +39,6 @@ BY_AUDIT = "audit"
 """The id of a stop that maintenance made: each look lists all files until what was found is mended, or decided."""
 MOST_MEMORY = 512 << 20
 """The bytes that a batch's rows may have in memory, if the budget has more."""
-MB = 1 << 20
 
 
 class LoadWaitsError(FrazilError, code="load-waits"):
@@ -50,8 +50,7 @@ class Look:
 
     def __init__(self, table: Table):
         stored, self.table = table.refresh(), table
-        known = known_columns(stored.metadata)
-        if known is None:
+        if (known := known_columns(stored.metadata)) is None:
             cure = "run 00_setup; or take the table over: call adopt(place) on it"
             raise ForeignTableError(f"{table.source}: {stored.name} exists, and Frazil has not set it up", cure)
         require_sound(stored)
@@ -60,7 +59,7 @@ class Look:
         self.audits = position.stopped.startswith(f"{BY_AUDIT} ")
         lists_all = self.audits or not (position.last and position.load)
         self.there = table.lake.source.look(spec, None if lists_all else position)
-        self.at_s = time.time()
+        self._batch = partial(Batch, table.source, reader=self.reader, picked_up=time.time(), there=self.there)
         self._carried = _carried(known, self.reader.table.written)
         self._columns: dict[DmsFile, FileColumns | None] = {}
         self._checked = False
@@ -76,41 +75,35 @@ class Look:
             self.table.require_not_stopped()
         if position.quarantine and position.quarantine.path in position.accepted:
             return self._replay(position, position.quarantine.path)
-        if self._awaits_load(position):
+        was_empty = position.load == "none" and not position.last  # as no change is applied, a load may still come
+        if not position.load or (was_empty and self.there.loads):
             return self._load(position) if self._may_load(position, loads) else None
         return self._changes(position, most)
 
     # --- loads
 
-    def _awaits_load(self, position: Position) -> bool:
-        """Return whether the next batch is a load: also of a table that was empty, as long as no change is applied."""
-        return not position.load or (position.load == "none" and not position.last and bool(self.there.loads))
-
     def _may_load(self, position: Position, loads: bool) -> bool:
         """Return whether the load is complete, as far as anybody says; changes that wait for it are an error."""
-        source, own = self.table.source, [f for f in self.there.changes if not SHARED.fullmatch(f.name)]
+        source, there = self.table.source, self.there
         if waits := self.table.lake.source.waits(source):
             raise LoadWaitsError(f"{source}: its load waits: {waits}", "run 01_full_load when it is complete")
-        is_proven = own and self.there.loads
+        is_proven = there.loads and any(not SHARED.fullmatch(file.name) for file in there.changes)
         if loads or position.batch or is_proven:
             return True
-        if pending := self.there.changes or self.there.loads:
-            problem = f"{source}: {many(len(pending), 'file')} wait until the full load is applied"
-            raise LoadWaitsError(problem, "run 01_full_load")
+        if pending := there.changes or there.loads:
+            what = many(len(pending), "file")
+            raise LoadWaitsError(f"{source}: {what} wait until the full load is applied", "run 01_full_load")
         return False
 
     def _load(self, position: Position) -> Batch:
         """Return the load of a table as a batch."""
-        there, source = self.there, self.table.source
+        there = self.there
         if position.last != ALL:
-            require_one_load(there, applied_before(self.table), source)
+            require_one_load(there, applied_before(self.table), self.table.source)
         columns = tuple(self._columns_of(file) for file in there.loads.values())
-        after = structs.replace(
-            position, batch=position.batch + 1, load=mark_of(there.storage, there.loads),
-            rows=None, stopped="", quarantine=None,
-        )  # fmt: skip
-        left = there.changes
-        return Batch(source, "load", position, after, there.loads, columns, self.reader, self.at_s, there, left)
+        mark, number = mark_of(there.storage, there.loads), position.batch + 1
+        after = structs.replace(position, batch=number, load=mark, rows=None, stopped="", quarantine=None)
+        return self._batch("load", position, after, there.loads, columns, left=there.changes)
 
     # --- rows that wait
 
@@ -123,8 +116,7 @@ class Look:
         files = {file.path: file for file in replay.files}
         accepted = {name: after for name, after in position.accepted.items() if name != path}
         after = structs.replace(position, batch=position.batch + 1, accepted=accepted)
-        source, there = self.table.source, self.there
-        return Batch(source, "replay", position, after, files, columns, reader, self.at_s, there, replay=replay)
+        return self._batch("replay", position, after, files, columns, reader=reader, replay=replay)
 
     # --- changes
 
@@ -133,28 +125,21 @@ class Look:
         there, table, settings = self.there, self.table, self.table.lake.settings
         applied, accepted = applied_files(applied_batches(table)), self._accepted(position)
         files = pending_files(there, structs.replace(position, accepted=accepted), applied)
-        self._require_in_order(position, applied, bool(files) and files[0].name in position.accepted)
+        undecided = self._require_in_order(position, applied, bool(files) and files[0].name in position.accepted)
         if not files:
             return None
-        most_memory = min(MOST_MEMORY, table.lake.budget.size // (2 * settings.parallel_tables))
-        found = next_batch(
-            files,
-            position,
-            lambda file: _shape(self._columns_of(file)),
-            lambda file: self.reader.measure(file, self._columns_of(file)),
-            (settings.max_batch_mb * MB, most_memory),
-        )
+        memory = min(MOST_MEMORY, table.lake.budget.size // (2 * settings.parallel_tables))
+        found = next_batch(files, position, self._columns_of, self._measure, (settings.max_batch_mb << 20, memory))
         is_late = order_of(files[0].path) < order_of(position.last)
         if most is not None and not is_late:  # a late file is one batch, of which no position says a part
             found = replace(found, files=found.files[:1], left=(*found.files[1:], *found.left), end=found.begin + most)
         sound = structs.replace(position, stopped="", accepted=accepted)  # the audit's finding is mended
         after = found.position_after(sound, there.below(found.files[-1]))
         columns = tuple(self._columns_of(file) for file in found.files)
+        left = (*found.left, *(file for file in there.changes if file.name in undecided))
         named = {file.name: file for file in found.files}
-        return Batch(
-            table.source, "changes", position, after, named, columns, self.reader, self.at_s, there,
-            found.left, found.begin, found.end,
-        )  # fmt: skip
+        begin, end = found.begin, found.end
+        return self._batch("changes", position, after, named, columns, left=left, begin=begin, end=end)
 
     def _accepted(self, position: Position) -> dict[str, str]:
         """Return the files that a person accepted, also before somebody rolled the table back behind that decision."""
@@ -165,27 +150,32 @@ class Look:
         before = {name: place for one in known for name, place in one.items() if order_of(place) > last}
         return {**before, **position.accepted}
 
-    def _require_in_order(self, position: Position, applied: Applied, is_accepted: bool) -> None:
-        """Raise what stops the table, once for the files of this look; a file that a person accepted comes before."""
+    def _require_in_order(self, position: Position, applied: Applied, is_accepted: bool) -> set[str]:
+        """Raise what stops the table, once for the files of this look; a file that a person accepted comes before.
+
+        Returns the names of the files that wait for a decision.
+        """
         if self._checked:
-            return
+            return set()
         require_same_load(self.there, position, applied, self.table.source)
         found = (audit if self.audits else findings)(self.there, position, applied)
         if found and not is_accepted:
             raise found[0].raised(self.table.source)
         self._checked = not found
+        return {name for finding in found for name in finding.names}
 
     def _columns_of(self, file: DmsFile) -> FileColumns | None:
-        """Return the columns of a file, which is looked at once: in order, so that the file before tells what it carried."""
+        """Return the columns of a file. Files are looked at in order, and once: the one before tells what it carried."""
         if file not in self._columns:
+            is_late = order_of(file.path) < order_of(self.table.stored.position.last)
+            carried = () if is_late or load_number(file.name) is not None else self._carried
             first_of_both = [*[*self.there.loads.values()][:1], *self.there.changes[:1]]
-            in_order = load_number(file.name) is None and order_of(file.path) >= order_of(
-                self.table.stored.position.last
-            )
-            found = self.reader.columns(file, self._carried if in_order else (), first_of_both)
+            found = self._columns[file] = self.reader.columns(file, carried, first_of_both)
             self._carried = found.carried if found else self._carried
-            self._columns[file] = found
         return self._columns[file]
+
+    def _measure(self, file: DmsFile) -> Measure:
+        return self.reader.measure(file, self._columns_of(file))
 
 
 def applied_before(table: Table) -> Applied:
@@ -201,11 +191,6 @@ def applied_batches(table: Table) -> list[AppliedBatch]:
         for s in own
     }
     return [*table.batches.values()]
-
-
-def _shape(columns: FileColumns | None) -> tuple[object, ...]:
-    """Return what must be equal of files that are one batch."""
-    return (columns.names, columns.reading.roles, columns.dialect, columns.types) if columns else ()
 
 
 def _carried(known: Columns, written: Written) -> tuple[str, ...]:

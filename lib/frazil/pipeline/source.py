@@ -43,10 +43,10 @@ class Source:
         """
         if spec.source in self._shared:
             raise self._shared[spec.source]
-        written, folder = self._written[spec.source], self.target.cdc_path
-        shared = list_shared(self.storage, folder, position.last if position else "") if folder else ()
-        place = f"{written.schema}/{written.table}"
-        found = list_table(self.storage, place, self.target.date_partition, position, shared)
+        written, of_all = self._written[spec.source], self.target.cdc_path
+        shared = list_shared(self.storage, of_all, position.last if position else "") if of_all else ()
+        folder = f"{written.schema}/{written.table}"
+        found = list_table(self.storage, folder, self.target.date_partition, position, shared)
         if not (position or found.loads or found.changes):
             from frazil.discover.source_folders import require_schema_folder
 

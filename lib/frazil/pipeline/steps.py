@@ -79,8 +79,7 @@ class Table:
     def known(self) -> Columns:
         """What the table knows of its columns, and of those of others that the spec lists now."""
         metadata = self.stored.metadata
-        known = known_columns(metadata)
-        if known is None:
+        if (known := known_columns(metadata)) is None:
             return Columns(-1, ())
         own = {column.name for column in known.columns}
         listed = {column.name: column.type for column in self.spec.lake_columns if column.name not in own}
@@ -155,7 +154,7 @@ class Table:
 
         Raises what `quarantine.require_admitted` does, unless the rows waited before.
         """
-        batch, of = changes.batch, changes.files
+        batch, of = changes.batch, changes.columns.files
         waiting = self.waiting(batch.planned)
         if batch.replay:
             waiting = quarantine.replayable(waiting)[1]

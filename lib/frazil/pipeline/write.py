@@ -12,7 +12,6 @@ from msgspec import structs
 
 from frazil.dms.file_names import order_of
 from frazil.dms.pending import LateFileError
-from frazil.dms.position import SideFile
 from frazil.engine.empty_load import require_load
 from frazil.errors import Finding, FrazilError
 from frazil.iceberg import side_files, swap
@@ -45,14 +44,12 @@ def write_changes(table: Table, latest: BatchLatest) -> WrittenBatch:
         _require_not_older(table, changes)
     latest, change = _written(table, latest)
     counts = _counts(latest)
-    summary = facts.of_batch(batch, counts, *changes.times)
-
-    def again() -> Change:
-        return replace(_change(table, latest), summary=summary)
-
-    written = swap.written(table.stored, replace(change, summary=summary))
-    position = structs.replace(batch.after, quarantine=_side_file(table, latest))
-    return WrittenBatch(batch, written, position, counts, again)
+    told = replace(change, summary=facts.of_batch(batch, counts, *changes.times))
+    kept, side_file = latest.kept, batch.planned.quarantine
+    if kept.waiting is not kept.before or batch.replay:
+        side_file = side_files.store(table.lake.state, table.name, kept.waiting)
+    position = structs.replace(batch.after, quarantine=side_file)
+    return WrittenBatch(batch, swap.written(table.stored, told), position, counts, partial(_change, table, latest))
 
 
 def _written(table: Table, latest: BatchLatest) -> tuple[BatchLatest, Change]:
@@ -63,7 +60,7 @@ def _written(table: Table, latest: BatchLatest) -> tuple[BatchLatest, Change]:
             return latest, _change(table, latest)
         except NoStoredRowError as error:
             doubted |= quarantine.doubted_keys(latest.latest, error.places)
-            kept = quarantine.kept(before, changes.changes, changes.files, table.spec.key, doubted)
+            kept = quarantine.kept(before, changes.changes, changes.columns.files, table.spec.key, doubted)
             if kept.latest is None or kept.added == latest.kept.added:
                 raise
             latest = replace(latest, kept=kept, latest=kept.latest)
@@ -103,24 +100,11 @@ def _require_not_older(table: Table, changes: BatchChanges) -> None:
         raise Finding(LateFileError, tuple(batch.files), detail).raised(table.source)
 
 
-def _side_file(table: Table, latest: BatchLatest) -> SideFile | None:
-    """Return the side file after a batch: the one of before, if nothing changed."""
-    batch, kept = latest.changes.batch, latest.kept
-    if kept.waiting is kept.before and not batch.replay:
-        return batch.planned.quarantine
-    return side_files.store(table.lake.state, table.name, kept.waiting)
-
-
 def _counts(latest: BatchLatest) -> dict[str, int]:
     """Return what a batch has, writes and leaves waiting."""
-    changes, kept, deleted = latest.changes, latest.kept, int(latest.latest.deleted.sum())
-    batch = changes.batch
-    found = {
-        "files": len(batch.files),
-        "changes": len(changes.changes.rows) + len(changes.changes.bad),
-        "written": len(latest.latest.deleted) - deleted,
-        "deleted": deleted,
-    }
+    batch, changes, deleted, kept = latest.changes.batch, latest.changes.changes, latest.latest.deleted, latest.kept
+    found = {"files": len(batch.files), "changes": len(changes.rows) + len(changes.bad)}
+    found |= {"written": int((~deleted).sum()), "deleted": int(deleted.sum())}
     if not batch.replay:
         return {**found, "quarantined": kept.added}
     replayed = len(batch.replay.rows) - kept.added - kept.obsolete

@@ -48,7 +48,7 @@ def _of_columns(columns: Any) -> tuple[Rows, str]:
 
 
 def _of_changes(found: Any) -> tuple[Rows, str]:
-    changes, of = found.changes, found.files
+    changes, of = found.changes, found.columns.files
     facts, paths = of.original(changes.facts.slice(0, SAMPLE)).to_pylist(), of.paths
     places = [{"op": f[OP], "committed": f.get(COMMITTED), "file": paths[f["file"]], "row": f["number"]} for f in facts]
     counts = {one["values"]: one["counts"] for one in changes.facts[OP].value_counts().to_pylist()}
