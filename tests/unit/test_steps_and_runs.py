@@ -22,7 +22,7 @@ pytestmark = pytest.mark.spark
 @pytest.fixture
 def loaded(open_world):
     """A world with a loaded table `t`, and one file of changes that are pending."""
-    w = open_world().table("t")
+    w = open_world(target={"PreserveTransactions": True, "CdcPath": "all"}).table("t")
     w.source.load("t", (1, "a"), (2, "b"))
     w.loaded()
     w.source.changes("t", U(1, "A"), I(3, "c"), D(2), I(4, "d"), name=FILE1)
@@ -60,6 +60,10 @@ def test_cells_cut_a_batch_inside_of_its_file_and_the_loop_goes_on_there(loaded)
     cells.commit(cells.write(latest))
     assert loaded.rows("t") == [(1, "A"), (2, "b"), (3, "c")]
     assert loaded.merged().rows("t") == [(1, "A"), (3, "c"), (4, "d")]
+    rows = [f"I,{name},public,2024-01-01 10:00:00.000000,{id},e,,\n" for name, id in (("t", 5), ("o", 5), ("t", 6))]
+    loaded.source.write("t", "../../all/CDC_TXN-20240102000000000.csv", "".join(rows))
+    steps_of(loaded).apply(steps_of(loaded).next(most=2))
+    assert loaded.rows("t")[3:] == [(5, "e")] and loaded.merged().rows("t")[3:] == [(5, "e"), (6, "e")]
 
 
 def test_cells_show_an_error_and_pass_it_on_and_the_end_of_the_notebook_reports_it(loaded):
@@ -68,11 +72,8 @@ def test_cells_show_an_error_and_pass_it_on_and_the_end_of_the_notebook_reports_
     cells = frazil.steps(steps_of(loaded))
     batch = cells.next()
     changes = cells.read(batch, cells.columns(batch))
-    shown = [
-        cells.latest(changes),
-        cells.write(cells.latest(changes)),
-        cells.commit(cells.write(cells.latest(changes))),
-    ]
+    latest = cells.latest(changes)
+    shown = [latest, cells.write(latest), cells.commit(cells.write(latest))]
     assert {type(step.value) for step in shown} == {Results} and all("bad-row" in repr(step) for step in shown)
     with pytest.raises(FrazilError, match="Z"):
         frazil.finish(opened(loaded, {}), shown[-1])

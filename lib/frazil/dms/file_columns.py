@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from frazil.core.changes import AFTER, BEFORE, COMMITTED, OP, SEQUENCE, Reading
 from frazil.core.row_blocks import Dialect
@@ -24,10 +24,11 @@ class FileColumns:
 
     `unknown` has the DMS type of each column that the spec lacks, `types` those of the spec's columns in a Parquet file.
     `lacks` has the lake's columns that DMS writes now, and this file has not. The columns are `earlier` ones if the spec
-    or the file before says so: then what the file lacks came later, and what is unknown went.
+    or the file before says so: then what the file lacks came later, and what is unknown went. Files that are equal in
+    all this, wherever they are, may be one batch.
     """
 
-    where: str
+    where: str = field(compare=False)
     names: tuple[str, ...]
     reading: Reading
     dialect: Dialect | None

@@ -136,7 +136,7 @@ def commit(
 
     `planned` is the position from which the change was planned, and `position` the table's afterwards. Without them the
     change moves no position, as a compaction. Before each attempt the table must be sound, and at `planned`. If others
-    committed meanwhile, `write` writes again.
+    committed meanwhile, `write` writes again, and the summary stays as it is.
     Raises PositionMovedError if another run was faster, and the errors of `soundness`.
     """
     now = first
@@ -150,7 +150,7 @@ def commit(
         try:
             now = now if now.fits(table) else replace(written(table, write()), token=first.token)
             named = _named(table, first.token, now.change, position)
-            table.swap(replace(now.change, summary=now.change.summary | named))
+            table.swap(replace(now.change, summary=first.change.summary | named))
         except Exception as error:
             why = {name for name, _ in causes(error)}
             steadily(table.refresh)

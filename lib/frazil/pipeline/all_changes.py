@@ -14,7 +14,6 @@ from frazil.engine.waiting_rows import BatchFiles
 from frazil.settings.column import Column
 from frazil.settings.spec import TableSpec
 
-APPEND = "append"
 COLUMNS = (
     Column(name="_op", type="STRING", comment="I, U or D; a load row is an I"),
     Column(name="_commit_ts", type="DATETIME", utc=True, comment="When the source committed"),
@@ -29,12 +28,12 @@ COLUMNS = (
 
 def with_columns(spec: TableSpec) -> TableSpec:
     """Return a spec with the columns that the lake's table has beside the source's."""
-    return spec.model_copy(update={"columns": (*spec.columns, *COLUMNS)}) if spec.policy == APPEND else spec
+    return spec.model_copy(update={"columns": (*spec.columns, *COLUMNS)}) if spec.policy == "append" else spec
 
 
 def without_columns(spec: TableSpec) -> TableSpec:
     """Return a spec with the columns that files have."""
-    if spec.policy != APPEND:
+    if spec.policy != "append":
         return spec
     own = {column.name for column in COLUMNS}
     return spec.model_copy(update={"columns": tuple(c for c in spec.columns if c.name not in own)})
@@ -42,29 +41,25 @@ def without_columns(spec: TableSpec) -> TableSpec:
 
 def no_changes(spec: TableSpec) -> Changes:
     """Return the changes of files that have none."""
-    rows = pa.table({c.name: pa.array([], arrow_type(c.lake_type)) for c in spec.lake_columns})
-    facts = pa.table(
-        {"file": pa.array([], pa.int32()), "number": pa.array([], pa.int64()), OP: pa.array([], pa.string())}
-    )
-    return Changes(rows, facts, BAD.empty_table())
+    rows = pa.schema([(column.name, arrow_type(column.lake_type)) for column in spec.lake_columns])
+    facts = pa.schema([("file", pa.int32()), ("number", pa.int64()), (OP, pa.string())])
+    return Changes(rows.empty_table(), facts.empty_table(), BAD.empty_table())
 
 
 def rows_of(changes: Changes, of: BatchFiles) -> pa.Table:
     """Return each change as a row of the lake's table."""
     count, facts = len(changes.rows), of.original(changes.facts)
-    names = pa.array([base_name(path) for path in of.paths], pa.string())
+    files = pa.array([base_name(path) for path in of.paths], pa.string())
     committed, sequence = changes.fact(COMMITTED), changes.fact(SEQUENCE)
     added = [
         facts[OP],
         pa.nulls(count, pa.timestamp("us", "UTC")) if committed is None else committed,
         pa.nulls(count, pa.string()) if sequence is None else sequence,
-        names.take(facts["file"].combine_chunks()),
+        files.take(facts["file"].combine_chunks()),
         facts["number"].cast(pa.int32()),
     ]
-    rows = changes.rows
-    for column, values in zip(COLUMNS, added, strict=True):
-        rows = rows.append_column(column.name, values)
-    return rows
+    names = [*changes.rows.column_names, *(column.name for column in COLUMNS)]
+    return pa.table([*changes.rows.columns, *added], names)
 
 
 def latest(changes: Changes, of: BatchFiles) -> Latest:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -46,7 +46,8 @@ class Batch(_Value):
 
     `kind` is `load`, `changes` or `replay`. `files` are read in their order: after row `begin` of the first, to row `end`
     of the last. `columns` has the columns of each file; None: it has nothing. `planned` is the position from which the
-    batch was planned, `after` the one that its commit brings.
+    batch was planned, `after` the one that its commit brings. `there` are all files of the look, and `left` those that
+    wait for later batches.
     """
 
     table: str
@@ -56,29 +57,34 @@ class Batch(_Value):
     files: Mapping[str, DmsFile]
     columns: tuple[FileColumns | None, ...]
     reader: TableReader
+    picked_up: float
+    there: TableFiles
+    left: tuple[DmsFile, ...] = ()
     begin: int = 0
     end: int | None = None
-    left: tuple[DmsFile, ...] = ()
-    picked_up: float = 0.0
     replay: Replay | None = None
-    """The rows that waited, of a replay; `stay` are those that go on waiting."""
-    stay: pa.Table | None = None
-    there: TableFiles | None = None
-    """All files of the table, of a load."""
+    """The rows that waited, of a replay."""
 
 
 @dataclass(frozen=True, repr=False)
 class BatchColumns(_Value):
     """How the files of a batch are read, and what the table's columns need before; `plan` is None if nothing changes."""
 
-    spec: TableSpec
     plan: ColumnPlan | None
-    of_files: tuple[FileColumns | None, ...]
-    reader: TableReader
+    files: BatchFiles
 
-    def files(self, batch: Batch) -> BatchFiles:
-        """Return the files of a batch as they are read."""
-        return BatchFiles(self.reader, [*batch.files.values()], self.of_files, batch.after.batch, batch.replay)
+    @property
+    def spec(self) -> TableSpec:
+        """The spec by which the files are read."""
+        return self.files.reader.table.spec
+
+    def changes(self, batch: Batch) -> Iterator[tuple[int, FileColumns, Changes]]:
+        """Yield the changes of a batch in order, with the number and the columns of their file."""
+        of = self.files
+        for number, (file, its) in enumerate(zip(of.files, of.columns, strict=True)):
+            if its:
+                begin = 0 if number else batch.begin
+                yield from ((number, its, part) for part in of.reader.read(file, its, begin, batch.end, number))
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,16 +95,10 @@ class BatchChanges(_Value):
     columns: BatchColumns
     changes: Changes
 
-    @property
-    def files(self) -> BatchFiles:
-        """The files as they were read."""
-        return self.columns.files(self.batch)
-
     @cached_property
     def times(self) -> tuple[np.ndarray, np.ndarray]:
         """When the source committed each change, and when its file landed, in epoch seconds; NaN: nothing says so."""
-        landed = np.array([file.landed for file in self.batch.files.values()])
-        landed = landed[self.changes.facts["file"].to_numpy()] if len(landed) else np.empty(0)
+        landed = np.array([file.landed for file in self.columns.files.files])[self.changes.facts["file"].to_numpy()]
         committed = self.changes.fact(COMMITTED)
         if committed is None:
             return np.full(len(landed), np.nan), landed
@@ -118,17 +118,14 @@ class BatchLatest(_Value):
 class WrittenBatch(_Value):
     """A batch whose files are written, which no reader sees. It may be committed twice: the second time finds the first.
 
-    `again` writes its files again, for a newer state of the table. `times` are epoch seconds for each change: when the
-    source committed it, and when its file landed; None: nobody measures, as in a load.
+    `again` writes its files again, for a newer state of the table.
     """
 
     batch: Batch
     written: Written
     position: Position
-    summary: Mapping[str, str]
     counts: Mapping[str, int]
     again: Callable[[], Change]
-    times: tuple[np.ndarray, np.ndarray] | None = None
 
 
 @dataclass(frozen=True, repr=False)

@@ -33,7 +33,7 @@ class Step(Shown):
     def let_go(self) -> None:
         """Keep only what is shown, and what finds the commit of a written batch."""
         self._shown = self.to_pandas()
-        self.value = replace(self.value, again=_gone, times=None) if isinstance(self.value, WrittenBatch) else None
+        self.value = replace(self.value, again=_gone) if isinstance(self.value, WrittenBatch) else None
 
 
 def _as_of_table(step: Callable[..., Any]) -> Callable[..., Step]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -12,27 +11,26 @@ from frazil.dms.applied import summary_of
 from frazil.engine.delays import histogram
 from frazil.pipeline.batch import Batch
 
-KIND, COUNTS, DELAYS, NEWEST, DECISION = (
-    f"frazil.{name}" for name in ("kind", "counts", "delays", "newest", "decision")
-)
+KIND, COUNTS, DELAYS = "frazil.kind", "frazil.counts", "frazil.delays"
+NEWEST, DECISION = "frazil.newest", "frazil.decision"
 """Entries of a summary: the kind of a batch; its counts; its delays by stage; the newest time of the source in it, in epoch seconds; what a person decided."""
 
 
-def of_batch(batch: Batch, counts: Mapping[str, int], committed: np.ndarray) -> dict[str, str]:
-    """Return what is known of a batch before its commit; `committed` are the times of its changes, in epoch seconds."""
-    known = committed[~np.isnan(committed)]
-    newest = {NEWEST: str(float(known.max()))} if len(known) else {}
-    files = summary_of(batch.reader.storage, batch.files, batch.left) if batch.kind != "replay" else {}
-    return {KIND: batch.kind, COUNTS: json.dumps(dict(counts)), **newest, **files}
+def of_batch(batch: Batch, counts: dict[str, int], committed: np.ndarray, landed: np.ndarray | None) -> dict[str, str]:
+    """Return what is known of a batch once it is written, with its delays until now.
 
-
-def delays(batch: Batch, committed: np.ndarray, landed: np.ndarray) -> dict[str, str]:
-    """Return the delays of a batch as it is committed now.
-
-    By stage: `dms` from the source's commit to the file, `wait` from the file to its look, `work` from there to the
-    commit, `total` of all. `committed` and `landed` are those of each change, in epoch seconds.
+    `committed` and `landed` are those of each change, in epoch seconds; without `landed` there are no delays, as of a
+    load. Delays by stage: `dms` from the source's commit to the file, `wait` from the file to its look, `work` from there
+    to the commit, `total` of all.
     """
-    now = time.time()
-    work = np.full(len(committed), now - batch.picked_up)
-    stages = {"dms": landed - committed, "wait": batch.picked_up - landed, "work": work, "total": now - committed}
-    return {DELAYS: json.dumps({stage: histogram(seconds) for stage, seconds in stages.items()})}
+    found = {KIND: batch.kind, COUNTS: json.dumps(counts)}
+    if batch.kind != "replay":
+        found |= summary_of(batch.reader.storage, batch.files, batch.left)
+    if not np.isnan(committed).all():
+        found[NEWEST] = str(float(np.nanmax(committed)))
+    if landed is not None:
+        now = time.time()
+        work = np.full(len(committed), now - batch.picked_up)
+        stages = {"dms": landed - committed, "wait": batch.picked_up - landed, "work": work, "total": now - committed}
+        found[DELAYS] = json.dumps({stage: histogram(seconds) for stage, seconds in stages.items()})
+    return found

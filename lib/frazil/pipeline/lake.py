@@ -16,7 +16,7 @@ from frazil.pipeline import explore, run
 from frazil.pipeline import maintain as maintenance
 from frazil.pipeline import plan as plans
 from frazil.pipeline import setup as setups
-from frazil.pipeline.source import Source, open_source
+from frazil.pipeline.source import Source
 from frazil.pipeline.steps import Table
 from frazil.results import Results
 from frazil.settings import memory, spark
@@ -48,7 +48,7 @@ class Lake:
         specs = load_specs(Path(settings.place("specs")))
         if unknown := [name for name in settings.tables if name not in specs]:
             raise SettingError(f"tables: there is no spec of '{unknown[0]}'", nearest(unknown[0], specs))
-        self.source: Source = open_source(settings, specs)
+        self.source = Source(settings, specs)
         self.tables = [Table(self, specs[name]) for name in settings.tables or specs]
         self.planned: plans.Plan | None = None
         self._starting = threading.RLock()

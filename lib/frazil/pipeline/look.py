@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from functools import cached_property
+from functools import partial
 from itertools import dropwhile
 from typing import TYPE_CHECKING
 
@@ -17,15 +17,18 @@ from frazil.dms.file_columns import FileColumns
 from frazil.dms.file_marks import mark_of
 from frazil.dms.file_names import SHARED, load_number, order_of
 from frazil.dms.load_rule import require_one_load, require_same_load
-from frazil.dms.pending import CLOCKS_S, audit, findings, pending_files
+from frazil.dms.mappings import RENAMED, Written
+from frazil.dms.pending import audit, findings, pending_files
 from frazil.dms.position import Position, read_position
 from frazil.dms.storage import DmsFile
-from frazil.engine.file_batches import next_batch
+from frazil.engine.file_batches import Measure, next_batch
+from frazil.engine.waiting_rows import as_files
 from frazil.errors import FrazilError, many
-from frazil.iceberg.columns import known_columns
+from frazil.iceberg.columns import Columns, known_columns
 from frazil.iceberg.create import ForeignTableError
 from frazil.iceberg.snapshots import POSITION
 from frazil.iceberg.soundness import require_sound
+from frazil.pipeline import quarantine
 from frazil.pipeline.batch import Batch
 from frazil.pipeline.facts import DECISION
 
@@ -36,7 +39,6 @@ BY_AUDIT = "audit"
 """The id of a stop that maintenance made: each look lists all files until what was found is mended, or decided."""
 MOST_MEMORY = 512 << 20
 """The bytes that a batch's rows may have in memory, if the budget has more."""
-MB = 1 << 20
 
 
 class LoadWaitsError(FrazilError, code="load-waits"):
@@ -48,18 +50,17 @@ class Look:
 
     def __init__(self, table: Table):
         stored, self.table = table.refresh(), table
-        known = known_columns(stored.metadata)
-        if known is None:
+        if (known := known_columns(stored.metadata)) is None:
             cure = "run 00_setup; or take the table over: call adopt(place) on it"
             raise ForeignTableError(f"{table.source}: {stored.name} exists, and Frazil has not set it up", cure)
         require_sound(stored)
-        self.spec, self.known = table.read_spec(), known
-        self.reader = table.lake.source.reader(self.spec)
-        position = stored.position
-        self.audits = is_by_audit(position)
+        spec, position = table.read_spec(), stored.position
+        self.reader = table.lake.source.reader(spec)
+        self.audits = position.stopped.startswith(f"{BY_AUDIT} ")
         lists_all = self.audits or not (position.last and position.load)
-        self.there = table.lake.source.look(self.spec, None if lists_all else position)
-        self.at_s = time.time()
+        self.there = table.lake.source.look(spec, None if lists_all else position)
+        self._batch = partial(Batch, table.source, reader=self.reader, picked_up=time.time(), there=self.there)
+        self._carried = _carried(known, self.reader.table.written)
         self._columns: dict[DmsFile, FileColumns | None] = {}
         self._checked = False
 
@@ -73,146 +74,113 @@ class Look:
         if not self.audits:
             self.table.require_not_stopped()
         if position.quarantine and position.quarantine.path in position.accepted:
-            return self.table.replay_batch(self, position)
-        if self._awaits_load(position):
+            return self._replay(position, position.quarantine.path)
+        was_empty = position.load == "none" and not position.last  # as no change is applied, a load may still come
+        if not position.load or (was_empty and self.there.loads):
             return self._load(position) if self._may_load(position, loads) else None
         return self._changes(position, most)
 
     # --- loads
 
-    def _awaits_load(self, position: Position) -> bool:
-        """Return whether the next batch is a load: also of a table that was empty, as long as no change is applied."""
-        return not position.load or (position.load == "none" and not position.last and bool(self.there.loads))
-
     def _may_load(self, position: Position, loads: bool) -> bool:
         """Return whether the load is complete, as far as anybody says; changes that wait for it are an error."""
-        source, own = self.table.source, [f for f in self.there.changes if not SHARED.fullmatch(f.name)]
+        source, there = self.table.source, self.there
         if waits := self.table.lake.source.waits(source):
             raise LoadWaitsError(f"{source}: its load waits: {waits}", "run 01_full_load when it is complete")
-        is_proven = bool(own) and bool(self.there.loads)
+        is_proven = there.loads and any(not SHARED.fullmatch(file.name) for file in there.changes)
         if loads or position.batch or is_proven:
             return True
-        if pending := self.there.changes or self.there.loads:
-            problem = f"{source}: {many(len(pending), 'file')} wait until the full load is applied"
-            raise LoadWaitsError(problem, "run 01_full_load")
+        if pending := there.changes or there.loads:
+            what = many(len(pending), "file")
+            raise LoadWaitsError(f"{source}: {what} wait until the full load is applied", "run 01_full_load")
         return False
 
     def _load(self, position: Position) -> Batch:
         """Return the load of a table as a batch."""
-        there, source = self.there, self.table.source
+        there = self.there
         if position.last != ALL:
-            require_one_load(there, applied_before(self.table), source)
+            require_one_load(there, applied_before(self.table), self.table.source)
         columns = tuple(self._columns_of(file) for file in there.loads.values())
-        after = structs.replace(
-            position, batch=position.batch + 1, load=mark_of(there.storage, there.loads),
-            rows=None, stopped="", quarantine=None,
-        )  # fmt: skip
-        batch = Batch(source, "load", position, after, there.loads, columns, self.reader)
-        soon = time.time() + CLOCKS_S
-        left = tuple(file for file in there.changes if there.partition.written_s(file.name) <= soon)
-        return replace(batch, left=left, picked_up=self.at_s, there=there)
+        mark, number = mark_of(there.storage, there.loads), position.batch + 1
+        after = structs.replace(position, batch=number, load=mark, rows=None, stopped="", quarantine=None)
+        return self._batch("load", position, after, there.loads, columns, left=there.changes)
+
+    # --- rows that wait
+
+    def _replay(self, position: Position, path: str) -> Batch:
+        """Return the rows that wait in a side file as a batch; those stay of which nobody knows whether they are the newest."""
+        rows, _ = quarantine.replayable(self.table.waiting(position))
+        replay = as_files(rows, self.reader)
+        reader = replace(self.reader, storage=replay.storage)
+        columns = tuple(reader.columns(file, self._carried) for file in replay.files)
+        files = {file.path: file for file in replay.files}
+        accepted = {name: after for name, after in position.accepted.items() if name != path}
+        after = structs.replace(position, batch=position.batch + 1, accepted=accepted)
+        return self._batch("replay", position, after, files, columns, reader=reader, replay=replay)
 
     # --- changes
 
     def _changes(self, position: Position, most: int | None) -> Batch | None:
         """Return the next files of changes as a batch."""
-        there, source = self.there, self.table.source
-        applied, accepted = applied_files(applied_batches(self.table)), self._accepted(position)
+        there, table, settings = self.there, self.table, self.table.lake.settings
+        applied, accepted = applied_files(applied_batches(table)), self._accepted(position)
         files = pending_files(there, structs.replace(position, accepted=accepted), applied)
-        is_accepted = bool(files) and files[0].name in position.accepted
-        late = self._require_in_order(position, applied, is_accepted)
+        undecided = self._require_in_order(position, applied, bool(files) and files[0].name in position.accepted)
         if not files:
             return None
-        settings = self.table.lake.settings
-        found = next_batch(
-            files,
-            position,
-            lambda file: _shape(self._columns_of(file)),
-            lambda file: self.reader.measure(file, self._columns_of(file)),
-            (
-                settings.max_batch_mb * MB,
-                min(MOST_MEMORY, self.table.lake.budget.size // (2 * settings.parallel_tables)),
-            ),
-        )
+        memory = min(MOST_MEMORY, table.lake.budget.size // (2 * settings.parallel_tables))
+        found = next_batch(files, position, self._columns_of, self._measure, (settings.max_batch_mb << 20, memory))
         is_late = order_of(files[0].path) < order_of(position.last)
         if most is not None and not is_late:  # a late file is one batch, of which no position says a part
             found = replace(found, files=found.files[:1], left=(*found.files[1:], *found.left), end=found.begin + most)
         sound = structs.replace(position, stopped="", accepted=accepted)  # the audit's finding is mended
         after = found.position_after(sound, there.below(found.files[-1]))
         columns = tuple(self._columns_of(file) for file in found.files)
+        left = (*found.left, *(file for file in there.changes if file.name in undecided))
         named = {file.name: file for file in found.files}
-        return Batch(
-            source,
-            "changes",
-            position,
-            after,
-            named,
-            columns,
-            self.reader,
-            found.begin,
-            found.end,
-            (*found.left, *late),
-            self.at_s,
-        )
-
-    @cached_property
-    def _ever_accepted(self) -> dict[str, str]:
-        """The files that a person accepted by snapshots that were rolled back."""
-        here = {s.id for s in self.table.stored.ancestors()}
-        made = [s for s in self.table.stored.snapshots if DECISION in s.summary and s.id not in here]
-        known = [read_position(s.summary[POSITION], self.table.source).accepted for s in made]
-        return {name: place for one in known for name, place in one.items()}
+        begin, end = found.begin, found.end
+        return self._batch("changes", position, after, named, columns, left=left, begin=begin, end=end)
 
     def _accepted(self, position: Position) -> dict[str, str]:
         """Return the files that a person accepted, also before somebody rolled the table back behind that decision."""
-        last = order_of(position.last)
-        before = {name: place for name, place in self._ever_accepted.items() if order_of(place) > last}
+        stored, last = self.table.stored, order_of(position.last)
+        here = {snapshot.id for snapshot in stored.ancestors()}
+        undone = (s for s in stored.snapshots if DECISION in s.summary and s.id not in here)
+        known = [read_position(s.summary[POSITION], self.table.source).accepted for s in undone]
+        before = {name: place for one in known for name, place in one.items() if order_of(place) > last}
         return {**before, **position.accepted}
 
-    def _require_in_order(self, position: Position, applied: Applied, is_accepted: bool) -> list[DmsFile]:
+    def _require_in_order(self, position: Position, applied: Applied, is_accepted: bool) -> set[str]:
         """Raise what stops the table, once for the files of this look; a file that a person accepted comes before.
 
-        Returns the files that wait for a decision.
+        Returns the names of the files that wait for a decision.
         """
         if self._checked:
-            return []
+            return set()
         require_same_load(self.there, position, applied, self.table.source)
         found = (audit if self.audits else findings)(self.there, position, applied)
         if found and not is_accepted:
             raise found[0].raised(self.table.source)
         self._checked = not found
-        names = {name for finding in found for name in finding.names}
-        return [file for file in self.there.changes if file.name in names]
+        return {name for finding in found for name in finding.names}
 
     def _columns_of(self, file: DmsFile) -> FileColumns | None:
-        """Return the columns of a file, which is looked at once."""
+        """Return the columns of a file. Files are looked at in order, and once: the one before tells what it carried."""
         if file not in self._columns:
-            self._columns[file] = self.reader.columns(file, self._carried_before(file), self._others())
+            is_late = order_of(file.path) < order_of(self.table.stored.position.last)
+            carried = () if is_late or load_number(file.name) is not None else self._carried
+            first_of_both = [*[*self.there.loads.values()][:1], *self.there.changes[:1]]
+            found = self._columns[file] = self.reader.columns(file, carried, first_of_both)
+            self._carried = found.carried if found else self._carried
         return self._columns[file]
 
-    def _carried_before(self, file: DmsFile) -> tuple[str, ...]:
-        """Return the names that the file before has: of a change file in order that before it, else that of the newest applied."""
-        position = self.table.stored.position
-        if load_number(file.name) is not None or order_of(file.path) < order_of(position.last):
-            return ()
-        known = {f: its for f, its in self._columns.items() if its and order_of(f.path) < order_of(file.path)}
-        if known:
-            return known[max(known, key=lambda f: order_of(f.path))].carried
-        return self.table.carried_names(self.reader, self.known)
-
-    def _others(self) -> list[DmsFile]:
-        """Return files of the table that are looked at for the cure of an unclear layout."""
-        return [*[*self.there.loads.values()][:1], *self.there.changes[:1]]
+    def _measure(self, file: DmsFile) -> Measure:
+        return self.reader.measure(file, self._columns_of(file))
 
 
 def applied_before(table: Table) -> Applied:
     """Return what was applied before a table was restarted."""
     return applied_files(dropwhile(lambda batch: not batch.position.load, applied_batches(table)))
-
-
-def is_by_audit(position: Position) -> bool:
-    """Return whether maintenance stopped a table by what it found among all files."""
-    return position.stopped.startswith(f"{BY_AUDIT} ")
 
 
 def applied_batches(table: Table) -> list[AppliedBatch]:
@@ -225,6 +193,10 @@ def applied_batches(table: Table) -> list[AppliedBatch]:
     return [*table.batches.values()]
 
 
-def _shape(columns: FileColumns | None) -> tuple[object, ...]:
-    """Return what must be equal of files that are one batch."""
-    return (columns.names, columns.reading.roles, columns.dialect, columns.types) if columns else ()
+def _carried(known: Columns, written: Written) -> tuple[str, ...]:
+    """Return the names that the newest applied file carried, as `FileColumns.carried` has them; none if it had all."""
+    gone = {column.name for column in known.columns if not column.carried}
+    renamed = {column.name for column in known.columns if column.renamed}
+    names = [*(n for n, column in written.columns.items() if column not in gone), *written.added, *written.images]
+    marked = [RENAMED + n for n, column in written.columns.items() if column in renamed - gone]
+    return (*names, *marked) if gone or renamed else ()

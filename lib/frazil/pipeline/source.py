@@ -1,11 +1,10 @@
-"""Where changes come from: for each table ordered files that never change. A stream becomes so by its landing."""
+"""Where changes come from: for each table ordered files that never change, in a folder in which DMS writes them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 from frazil.dms import documents
 from frazil.dms.listing import TableFiles, list_shared, list_table
@@ -22,30 +21,8 @@ ASK_AGAIN_S = 5.0
 """How long an answer of DMS about all tables counts."""
 
 
-class Source(Protocol):
-    """What one environment reads: a folder of files, or the landing of a stream."""
-
-    def look(self, spec: TableSpec, position: Position | None) -> TableFiles:
-        """Return a table's files: with a position those that may be new, else all."""
-
-    def reader(self, spec: TableSpec, storage: Storage | None = None) -> TableReader:
-        """Return what reads a table's files by a spec; of another `storage` if one is given."""
-
-    def waits(self, source: str) -> str:
-        """Return why the load of a source table is not complete, and what to do; empty if nothing says so."""
-
-    def loaded_rows(self, source: str) -> int:
-        """Return how many rows a complete load has; 0: nothing says so."""
-
-    def ask_again(self) -> None:
-        """Forget what DMS said, as a run begins."""
-
-    def without_spec(self) -> list[str]:
-        """Return what the source has and no spec names, as `schema.table`, but for `ignore_tables`."""
-
-
-class FileSource:
-    """A folder in which DMS writes files."""
+class Source:
+    """The folder that an environment reads, and what DMS says of its tasks."""
 
     def __init__(self, settings: Settings, specs: Mapping[str, TableSpec]):
         from frazil.discover.source_folders import require_own_folders
@@ -66,22 +43,22 @@ class FileSource:
         """
         if spec.source in self._shared:
             raise self._shared[spec.source]
-        written, folder = self._written[spec.source], self.target.cdc_path
-        shared = list_shared(self.storage, folder, position.last if position else "") if folder else ()
-        place = f"{written.schema}/{written.table}"
-        found = list_table(self.storage, place, self.target.date_partition, position, shared)
+        written, of_all = self._written[spec.source], self.target.cdc_path
+        shared = list_shared(self.storage, of_all, position.last if position else "") if of_all else ()
+        folder = f"{written.schema}/{written.table}"
+        found = list_table(self.storage, folder, self.target.date_partition, position, shared)
         if not (position or found.loads or found.changes):
             from frazil.discover.source_folders import require_schema_folder
 
             require_schema_folder(self.storage, written.schema, written.table)
         return found
 
-    def reader(self, spec: TableSpec, storage: Storage | None = None) -> TableReader:
-        """Return what reads a table's files by a spec; of another `storage` if one is given."""
-        return TableReader(storage or self.storage, SourceTable(spec, resolve(self.rules, spec), self.target))
+    def reader(self, spec: TableSpec) -> TableReader:
+        """Return what reads a table's files by a spec."""
+        return TableReader(self.storage, SourceTable(spec, resolve(self.rules, spec), self.target))
 
     def waits(self, source: str) -> str:
-        """Return why DMS's statistics say that a load is not complete; empty if they do not."""
+        """Return why DMS's statistics say that the load of a source table is not complete; empty if they do not."""
         if time.monotonic() - self._asked_s > ASK_AGAIN_S:
             self._gate, self._asked_s = load_gate(self.settings), time.monotonic()
         return self._gate.waits(source) if self._gate else ""
@@ -100,8 +77,3 @@ class FileSource:
 
         taken = [*(f"{own.schema}/{own.table}" for own in self._written.values()), self.target.cdc_path or ""]
         return folders_without_spec(self.storage, taken, self.settings.ignore_tables)
-
-
-def open_source(settings: Settings, specs: Mapping[str, TableSpec]) -> Source:
-    """Open the source that the settings name."""
-    return FileSource(settings, specs)

@@ -39,7 +39,7 @@ def _of_batch(batch: Any) -> tuple[Rows, str]:
 
 
 def _of_columns(columns: Any) -> tuple[Rows, str]:
-    file = next(filter(None, columns.of_files), None)
+    file = next(filter(None, columns.files.columns), None)
     types = {column.name: column.lake_type for column in columns.spec.columns}
     roles = zip(file.names, file.reading.roles, strict=True) if file else ()
     rows = [{"in_file": n, "role": r or "not read", "type": types.get(r.partition(" ")[2], "")} for n, r in roles]
@@ -48,7 +48,7 @@ def _of_columns(columns: Any) -> tuple[Rows, str]:
 
 
 def _of_changes(found: Any) -> tuple[Rows, str]:
-    changes, of = found.changes, found.files
+    changes, of = found.changes, found.columns.files
     facts, paths = of.original(changes.facts.slice(0, SAMPLE)).to_pylist(), of.paths
     places = [{"op": f[OP], "committed": f.get(COMMITTED), "file": paths[f["file"]], "row": f["number"]} for f in facts]
     counts = {one["values"]: one["counts"] for one in changes.facts[OP].value_counts().to_pylist()}
