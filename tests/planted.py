@@ -129,7 +129,7 @@ FAULTS = [
     of_trunk("a failed table stops the others", "pipeline/run", "        result = result_of(table, error)\n", "        raise\n"),
     of_trunk("the load does not wait for DMS", "pipeline/look", "if waits := self.table.lake.source.waits(source):", "if waits := '':"),
     of_trunk("changes do not wait for their load", "pipeline/look", "if loads or position.batch or is_proven:", "if True:"),
-    of_trunk("a decision is made again", "pipeline/decisions", ".batch == table.stored.position.batch:", ".batch >= 0:"),
+    of_trunk("a decision is made again", "pipeline/decisions", ".batch == batches[0].position.batch:", ".batch >= 0:"),
     of_trunk("a late file goes over newer rows", "pipeline/write", "if (committed < newest).any():", "if False:"),
     of_trunk("what the audit finds stops nothing", "pipeline/maintain", "    if names:\n", "    if False:\n"),
     of_trunk("a column that a file lacks becomes null", "pipeline/steps", "part.rows.drop_columns([*its.lacks])", "part.rows"),

@@ -2,39 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-import msgspec
 from msgspec import structs
 
-from frazil.dms.applied import FILES, WAITING, applied_files
-from frazil.dms.change_place import FIRST, newest_before
-from frazil.dms.file_marks import mark_of
+from frazil.dms.decided import DecisionError, accepted, restarted, taken_over
 from frazil.dms.file_names import base_name
-from frazil.dms.load_rule import require_all_there, require_one_load
-from frazil.dms.pending import FileChangedError, FileVanishedError, LateFileError, RepeatedHourError, findings
-from frazil.dms.position import Position, read_position
-from frazil.errors import FrazilError, nearest
+from frazil.dms.position import Position
+from frazil.errors import FrazilError
 from frazil.iceberg import create
-from frazil.iceberg.columns import COLUMNS, Columns, Known
-from frazil.iceberg.snapshots import POSITION
+from frazil.iceberg.columns import COLUMNS, Columns, columns_of
 from frazil.iceberg.swap import Change, commit_as_is, pass_others
 from frazil.pipeline import all_changes
 from frazil.pipeline.facts import DECISION, KIND
-from frazil.pipeline.look import Look, applied_batches, applied_before
+from frazil.pipeline.look import Look, applied_batches
 
 if TYPE_CHECKING:
     from frazil.pipeline.steps import Table
-
-NEXT, LAST = "next", "last"
-"""Words for places: the change files that are not applied; the position that is there."""
-
-
-class DecisionError(FrazilError, code="decision"):
-    """A decision does not fit its table: it names what is not there, or lacks what it is about. Write it as the message of the table's stop says."""
 
 
 class PositionAlreadyError(FrazilError, code="position-already"):
@@ -47,167 +34,109 @@ def restart(table: Table, changes_from: str | None = None) -> None:
     `changes_from` is the first change file to apply, or a time in UTC; `next`: those that are not applied yet; None: all
     that DMS's clock does not put before the load. `first`: all; then a person says, too, that the load files are one load.
     """
-    table.refresh()
-    position, applied = table.stored.position, applied_before(table)
-    there = table.lake.source.look(table.spec, None)
-    last = ""
-    if changes_from == NEXT:
-        last = next((batch.position.last for batch in applied_batches(table) if batch.position.load), "")
-    elif changes_from:
-        last = newest_before(there, changes_from, table.source)
-    if changes_from != FIRST:
-        require_one_load(there, applied, table.source)
-    if changes_from:
-        require_all_there(there, applied, last, table.source)
-    accepted = {name: place for name, place in position.accepted.items() if name in applied.marks}
-    after = Position(batch=position.batch + 1, last=last, accepted=accepted)
-    known = _columns_by_name(table)
-    change = Change("row delta", properties={COLUMNS: known.text}, anew=True)
-    _decide(table, change, after, "restart", changes_from or "")
+    position, there = table.refresh().position, table.lake.source.look(table.spec, None)
+    after = restarted(there, position, applied_batches(table), changes_from or "", table.source)
+    _decide(table, f"restart {changes_from or ''}", after, properties=_columns_by_name(table), anew=True)
 
 
 def accept(table: Table, name: str) -> None:
     """Take a file as it is: a late one is applied now, a changed one counts as applied, a vanished one is given up."""
-    look, name = Look(table), base_name(name)
-    position, applied = table.stored.position, applied_files(applied_batches(table))
-    found = {name: f.error for f in findings(look.there, position, applied) for name in f.names}
-    if name in applied.marks or name in position.accepted:
-        found.setdefault(name, DecisionError)  # decided before
-    error = found.get(name)
-    there = {f.name: f for f in look.there.changes}
-    if error in (LateFileError, RepeatedHourError) or (error is None and name in there):
-        after = structs.replace(position, accepted={**position.accepted, name: position.last})
-        _decide(table, Change("row delta"), after, "accept", name)
-    elif error is FileChangedError:
-        marks = {name: mark_of(look.there.storage, {name: there[name]})}
-        change = Change("row delta", summary={FILES: msgspec.json.encode(marks).decode()})
-        _decide(table, change, position, "accept", name)
-    elif error is FileVanishedError:
-        change = Change("row delta", summary={WAITING: " ".join(n for n in applied.waiting if n != name)})
-        rows = None if name == base_name(position.last) else position.rows
-        _decide(table, change, structs.replace(position, rows=rows), "accept", name)
-    elif error is None:
-        raise DecisionError(f"{table.source}: there is no file {name} to accept", nearest(name, found or there))
+    there, position, name = Look(table).there, table.stored.position, base_name(name)
+    after, summary = accepted(there, position, applied_batches(table), name, table.source)
+    if summary or after != position:
+        _decide(table, f"accept {name}", after, summary)
 
 
 def stop(table: Table, why: str) -> str:
-    """Let a table take no batch until a person resumes it; return the stop's id."""
-    table.refresh()
-    number = uuid4().hex[:6]
-    after = structs.replace(table.stored.position, stopped=f"{number} {why}")
-    _decide(table, Change("row delta"), after, "stop", why)
+    """Let a table take no batch until a person resumes it; return the stop's id: that of before, if the reason is the same."""
+    position = table.refresh().position
+    number, _, before = position.stopped.partition(" ")
+    if before != why:
+        number = uuid4().hex[:6]
+        _decide(table, f"stop {why}", structs.replace(position, stopped=f"{number} {why}"))
     return number
 
 
 def resume(table: Table, stop: str) -> None:
     """End a stop, by its id; do nothing if it has ended."""
-    table.refresh()
-    position = table.stored.position
+    position = table.refresh().position
     if position.stopped.split(" ")[0] == stop:
-        _decide(table, Change("row delta"), structs.replace(position, stopped=""), "resume", position.stopped)
+        _decide(table, f"resume {position.stopped}", structs.replace(position, stopped=""))
 
 
 def replay(table: Table, side_file: str) -> None:
     """Let the waiting rows of a side file be the next batch; do nothing if it does not wait any more."""
-    position = _waiting(table, side_file)
-    if position:
-        after = structs.replace(position, accepted={**position.accepted, side_file: ""})
-        _decide(table, Change("row delta"), after, "replay", side_file)
+    if position := _waiting(table, side_file):
+        accepted = {**position.accepted, side_file: ""}
+        _decide(table, f"replay {side_file}", structs.replace(position, accepted=accepted))
 
 
-def discard(table: Table, side_file: str, why: str) -> None:
+def discard(table: Table, side_file: str, why: str = "") -> None:
     """Give up the waiting rows of a side file; do nothing if it does not wait any more."""
-    position = _waiting(table, side_file)
-    if position:
-        after = structs.replace(position, quarantine=None)
-        _decide(table, Change("row delta"), after, "discard", f"{side_file} {why}")
+    if position := _waiting(table, side_file):
+        _decide(table, f"discard {side_file} {why}", structs.replace(position, quarantine=None))
 
 
-def adopt(table: Table, place: str = LAST) -> None:
+def adopt(table: Table, place: str = "last") -> None:
     """Take over a table that another pipeline has fed up to a place: its last change file, a time in UTC, or `load`.
 
     `last` is the position that is there, of a table whose history others have expired.
     """
-    stored, spec = table.refresh(), all_changes.with_columns(table.spec)
-    if place == LAST and stored.own:
+    stored = table.refresh()
+    if place == "last" and stored.own:
         pass_others(stored, anew=True)
         return
     if stored.own is not None:
         raise PositionAlreadyError(f"{table.source} has a position already: {stored.position.last}", "run 02_cdc_merge")
     there = table.lake.source.look(table.spec, None)
-    last = newest_before(there, place, table.source, through=True)
-    create.adopt(stored, spec, Position(batch=1, load=mark_of(there.storage, there.loads), last=last))
-
-
-# --- the parameter `decide`
+    create.adopt(stored, all_changes.with_columns(table.spec), taken_over(there, place, table.source))
 
 
 def carry_out(table: Table) -> None:
     """Carry out what the parameter `decide` says of a table. A decision that was made before does nothing."""
     decision, decided = table.lake.settings.decide.get(table.source), table.lake.decided
-    if decision and table.source not in decided:
-        decided.add(table.source)
-        ((verb, value),) = decision.items()
-        _VERBS[verb](table, value)
+    if not decision or table.source in decided:
+        return
+    decided.add(table.source)
+    ((verb, value),) = decision.items()
+    act = partial(_restart_once, table) if verb == "restart" else getattr(table, verb)
+    if isinstance(value, Mapping):
+        act(**value)
+    elif f"{verb} {value}" not in (s.summary.get(DECISION) for s in table.refresh().ancestors()):
+        act(value)
 
 
-def _restart_by(table: Table, value: Any) -> None:
-    if not isinstance(value, Mapping) or "after" not in value:
+def _restart_once(table: Table, after: int | str = "", changes_from: str | None = None) -> None:
+    """Restart a table if its last batch is still that of a snapshot."""
+    if not str(after).isdigit():
         cure = 'write {"after": <the snapshot that the message names>}, so that it is made once'
         raise DecisionError(f"{table.source}: the restart does not say after which snapshot", cure)
     table.refresh()
-    then = table.stored.snapshot(int(value["after"]))
-    if then is None or POSITION not in then.summary:
-        return
-    if read_position(then.summary[POSITION], table.source).batch == table.stored.position.batch:
-        restart(table, value.get("changes_from"))
+    batches, then = applied_batches(table), table.batches.get(int(after))
+    if then and then.position.batch == batches[0].position.batch:
+        restart(table, changes_from)
 
 
-def _discard_by(table: Table, value: Any) -> None:
-    file, why = (value, "") if isinstance(value, str) else (value["side_file"], value.get("why", ""))
-    discard(table, file, why)
-
-
-def _stop_by(table: Table, value: Any) -> None:
-    table.refresh()
-    if not table.stored.position.stopped and not any(
-        s.summary.get(DECISION) == f"stop {value}" for s in table.stored.ancestors()
-    ):
-        stop(table, str(value))
-
-
-_VERBS: dict[str, Callable[[Table, Any], object]] = {
-    "restart": _restart_by, "accept": accept, "stop": _stop_by, "resume": resume, "replay": replay, "discard": _discard_by, "adopt": adopt,
-}  # fmt: skip
-
-
-# --- how a decision is committed
-
-
-def _decide(table: Table, change: Change, after: Position, verb: str, about: str) -> None:
+def _decide(table: Table, told: str, after: Position, summary: Mapping[str, str] | None = None, **change: Any) -> None:
     """Commit a position that a person wants, with what was decided."""
-    told = {KIND: "decision", DECISION: f"{verb} {about}".strip()}
-    change = replace(change, summary={**change.summary, **told})
-    commit_as_is(table.stored, change, table.stored.position, after)
+    entries = {**(summary or {}), KIND: "decision", DECISION: told.strip()}
+    commit_as_is(table.stored, Change("row delta", summary=entries, **change), table.stored.position, after)
 
 
 def _waiting(table: Table, side_file: str) -> Position | None:
     """Return the position if a side file still waits. Raises StoppedError of a stopped table."""
+    position = table.refresh().position
     table.require_not_stopped()
-    position = table.stored.position
     return position if position.quarantine and position.quarantine.path == side_file else None
 
 
-def _columns_by_name(table: Table) -> Columns:
-    """Return what is known of a table's columns, of which those count that have their names now, whoever made them."""
+def _columns_by_name(table: Table) -> dict[str, str]:
+    """Return as a property what is known of a table's columns; those count that have their names now, whoever made them."""
     metadata, known = table.stored.metadata, table.known
     there = {field.name: field for field in metadata.schema().fields}
-    own = known.columns or tuple(
-        Known(0, c.name, "", c.type, key=c.name in table.spec.key, mask=c.mask) for c in table.spec.lake_columns
+    found = tuple(
+        structs.replace(column, id=there[column.name].field_id, type=str(there[column.name].field_type))
+        for column in known.columns or columns_of(table.spec).columns
+        if column.name in there
     )
-    found = (
-        structs.replace(k, id=there[k.name].field_id, type=str(there[k.name].field_type))
-        for k in own
-        if k.name in there
-    )
-    return Columns(metadata.current_schema_id, tuple(found), known.dropped)
+    return {COLUMNS: Columns(metadata.current_schema_id, found, known.dropped).text}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +16,9 @@ import pyarrow.compute as pc
 
 from frazil.core.bad_rows import BAD, as_mask
 from frazil.core.changes import OP, OPERATIONS, Changes, Reading, judged
-from frazil.core.exact import as_text
 from frazil.core.key_changes import APPLY, events
 from frazil.core.rows import Rows
-from frazil.engine.read import TableReader
-from frazil.engine.waiting_rows import WAITING, BatchFiles, as_files
+from frazil.engine.waiting_rows import BatchFiles
 
 BEHIND = "waits behind a row of its key"
 NOT_STORED = "lacks columns, and its row is not stored"
@@ -30,8 +31,7 @@ Place = tuple[int, int]
 class Touch:
     """A change, or a row that waits, and its keys: two if it changes a key, none if they are unknown.
 
-    `at` is the number of a change among those of the batch; -1: a row. `lacks` says whether it lacks columns, `why` why it
-    waits in any case.
+    `why` it waits in any case. `at` is the number of a change among those of the batch; `lacks`: it lacks columns.
     """
 
     place: Place
@@ -41,21 +41,18 @@ class Touch:
     lacks: bool = False
 
 
-def in_order(touches: Iterable[Touch], doubted: Collection[str]) -> tuple[dict[int, str], set[Place]]:
+def in_order(touches: Iterable[Touch]) -> tuple[dict[int, str], set[Place]]:
     """Return why changes wait, by their numbers, and the places of rows that later changes made obsolete.
 
     A change waits behind a row of its key if it lacks columns, or if that row changes its key. A change that need not
-    wait makes all rows of its keys obsolete. `doubted` are keys of which no row may be stored.
+    wait makes all rows of its keys obsolete.
     """
     under: dict[str, list[Touch]] = defaultdict(list)
     aside, obsolete = {}, set()
     for touch in sorted(touches, key=lambda touch: touch.place):
         before = [row for key in touch.keys for row in under[key]]
-        why = touch.why
-        if not why and any(touch.lacks or len(row.keys) > 1 for row in before):
-            why = BEHIND
-        if not why and touch.lacks and not {*touch.keys}.isdisjoint(doubted):
-            why = NOT_STORED
+        is_behind = any(touch.lacks or len(row.keys) > 1 for row in before)
+        why = BEHIND if is_behind else touch.why
         if not why:
             obsolete |= {row.place for row in before}
         elif touch.at >= 0:
@@ -72,25 +69,21 @@ def places_of(rows: pa.Table) -> list[Place]:
 
 def key_texts(keys: pa.Table) -> pa.Array:
     """Return each key as one text, which stays as it is if a column becomes wider; null if a value is."""
-    columns = [_texts(column.combine_chunks()) for column in keys.columns]
-    return pc.binary_join_element_wise(*(pc.replace_substring(texts, "|", "||") for texts in columns), "|,")
+    texts = []
+    for column in keys.columns:
+        if pa.types.is_binary(column.type):
+            digits = [None if value is None else value.hex() for value in column.to_pylist()]
+            column = pa.chunked_array([digits], pa.string())
+        texts.append(pc.replace_substring(column.cast(pa.string()), "|", "||"))
+    return pc.binary_join_element_wise(*texts, "|,").combine_chunks()
 
 
-def _texts(values: pa.Array) -> pa.Array:
-    """Return the texts of a key's column."""
-    if pa.types.is_binary(values.type):
-        return pa.array([None if value is None else value.hex() for value in values.to_pylist()], pa.string())
-    if pa.types.is_string(values.type):
-        return values
-    return pc.replace_substring_regex(as_text(values)[0], r"(\.\d*[1-9])0+$|\.0*$", r"\1")
-
-
-def keys_of(changes: Changes, key: Sequence[str], wanted: Iterable[str] | None = None) -> dict[int, list[str]]:
+def keys_of(changes: Changes, key: Sequence[str], wanted: set[str] | None = None) -> dict[int, list[str]]:
     """Return the keys of changes, by their numbers; only of those that touch wanted keys, or change a key."""
     of = events(changes, key)
-    texts = key_texts(of.keys)
-    changed = texts.filter(pa.array(of.step != APPLY))
-    near = texts if wanted is None else pa.concat_arrays([changed, pa.array({*wanted}, pa.string())])
+    texts = near = key_texts(of.keys)
+    if wanted is not None:
+        near = pa.concat_arrays([texts.filter(pa.array(of.step != APPLY)), pa.array(wanted, pa.string())])
     is_near = pc.is_in(texts, near)
     found = defaultdict(list)
     for number, text in zip(of.place[as_mask(is_near)].tolist(), texts.filter(is_near).to_pylist(), strict=True):
@@ -98,57 +91,50 @@ def keys_of(changes: Changes, key: Sequence[str], wanted: Iterable[str] | None =
     return found
 
 
-def touches(changes: Changes, of: BatchFiles, key: Sequence[str], wanted: Collection[str]) -> Iterator[Touch]:
-    """Yield the changes that touch wanted keys; of a replay all, under the keys that they had when they began to wait."""
-    found = keys_of(changes, key, None if of.replay else wanted)
+def touches(changes: Changes, of: BatchFiles, wanted: set[str], doubted: set[str]) -> Iterator[Touch]:
+    """Yield the changes that touch wanted or doubted keys; of a replay all, under the keys with which they began to wait."""
+    found = keys_of(changes, of.reader.table.spec.key, None if of.replay else wanted | doubted)
     facts = changes.facts.take(pa.array(found, pa.int64()))
-    set_aside_with = of.replay.rows_at(facts)["keys"].to_pylist() if of.replay else [[]] * len(found)
+    before = of.replay.rows_at(facts)["keys"].to_pylist() if of.replay else [[]] * len(found)
     lacks = np.any([np.zeros(len(changes.rows), bool), *changes.absent.values()], axis=0)
     lacks &= as_mask(pc.not_equal(changes.facts[OP], "D"))
-    for (at, keys), place, were in zip(found.items(), places_of(facts), set_aside_with, strict=True):
-        yield Touch(place, were or keys, OTHERWISE if were and were != keys else "", at, bool(lacks[at]))
+    for (at, keys), place, were in zip(found.items(), places_of(facts), before, strict=True):
+        why = NOT_STORED if lacks[at] and doubted & {*keys} else ""
+        why = OTHERWISE if were and were != keys else why
+        yield Touch(place, were or keys, why, at, bool(lacks[at]))
 
 
-def set_aside(of: BatchFiles, bad: pa.Table) -> dict[Place, dict]:
-    """Return bad rows of a batch as rows that wait, by their places, with their keys; those of a replay keep known ones."""
-    new = {"batch": of.batch, "keys": [], "followed": False, "since": datetime.now(UTC)}
-    rows: list[dict] = []
-    for row in bad.to_pylist():
-        its = of.columns[row["file"]]
+def set_aside(of: BatchFiles, places: pa.Table, reasons: Iterable[tuple[str, str]]) -> dict[Place, dict]:
+    """Return rows of a batch as rows that wait, by their places, each for a column and a reason; files are read again.
+
+    Rows of a replay keep what is known of them.
+    """
+    rows: dict[Place, dict] = {}
+    for file, own in groupby(places_of(places), key=itemgetter(0)):
+        its: Any = of.columns[file]
         header = [*its.names] if its.dialect and its.dialect.header else None
-        form = {"form": "csv" if its.dialect else "parquet", "header": header}
-        rows.append(new | row | form | {"path": of.files[row["file"]].path})
-    again = as_files(pa.Table.from_pylist(rows, WAITING), of.reader)
-    reader = TableReader(again.storage, of.reader.table)
-    for file, first in zip(again.files, again.first, strict=True):
-        its = of.columns[rows[first]["file"]]
-        for part in reader.rows(file, its):
-            for number, keys in _known_keys(part, its.reading):
-                rows[first + number - 1]["keys"] = keys
-    if of.replay:
-        for row, was in zip(rows, of.replay.rows_at(bad).to_pylist(), strict=True):
-            row |= {**was, "column": row["column"], "reason": row["reason"], "keys": was["keys"] or row["keys"]}
-    return dict(zip(places_of(bad), rows, strict=True))
+        form = {"path": of.files[file].path, "form": "csv" if its.dialect else "parquet", "header": header}
+        numbers = [number for _, number in own]
+        for part in of.reader.rows(of.files[file], its, numbers[0] - 1, numbers[-1]):
+            for number, keys in _known_keys(part, its.reading, numbers).items():
+                rows[file, number] = form | {"number": number, "raw": part.raw(number), "keys": keys}
+    new = {"batch": of.batch, "followed": False, "since": datetime.now(UTC)}
+    were = of.replay.rows_at(places).to_pylist() if of.replay else [{}] * len(places)
+    for row, was, (column, reason) in zip(rows.values(), were, reasons, strict=True):
+        row |= new | was | {"column": column, "reason": reason, "keys": was.get("keys") or row["keys"]}
+    return rows
 
 
-def good_rows(of: BatchFiles, places: pa.Table, reasons: Iterable[str]) -> pa.Table:
-    """Return good rows of a batch as `BAD` has bad ones, each with a reason; their files are read again."""
-    raw: dict[Place, bytes] = {}
-    for file in pc.unique(places["file"]).to_pylist():
-        numbers = places["number"].filter(pc.equal(places["file"], file)).to_numpy()
-        for part in of.reader.rows(of.files[file], of.columns[file], int(numbers.min()) - 1, int(numbers.max())):
-            raw |= {(file, n): part.raw(n) for n in np.intersect1d(part.numbers, numbers).tolist()}
-    nothing, bytes_of = [""] * len(places), [raw[place] for place in places_of(places)]
-    return pa.table([places["file"], places["number"], nothing, [*reasons], bytes_of], schema=BAD)
-
-
-def _known_keys(rows: Rows, reading: Reading) -> Iterator[tuple[int, list[str]]]:
-    """Yield the known keys of rows, by their numbers; a row without a known operation may have changed its key."""
-    if not (key := reading.spec.key):
-        return
-    values, facts, faults = judged(rows, reading)
-    unknown = np.any([np.zeros(len(rows.numbers), bool), *(f.mask for f in faults if f.column in key)], axis=0)
-    facts[OP] = pc.if_else(pc.is_in(facts[OP], pa.array(OPERATIONS)), facts[OP], "U")
-    for at, keys in keys_of(Changes(pa.table(values), pa.table(facts), BAD.empty_table()), key).items():
-        if not unknown[at]:
-            yield int(rows.numbers[at]), keys
+def _known_keys(rows: Rows, reading: Reading, numbers: Sequence[int]) -> dict[int, list[str]]:
+    """Return the keys of those rows that have some numbers, none if they are unknown; a bad operation may change a key."""
+    there = {*rows.numbers.tolist(), *dict(rows.unreadable)}
+    known: dict[int, list[str]] = {number: [] for number in numbers if number in there}
+    if key := reading.spec.key:
+        wanted = np.isin(rows.numbers, numbers)
+        rows = replace(rows, fields=rows.fields.filter(pa.array(wanted)), numbers=rows.numbers[wanted])
+        values, facts, faults = judged(rows, reading)
+        facts[OP] = pc.if_else(pc.is_in(facts[OP], pa.array(OPERATIONS)), facts[OP], "U")
+        found = keys_of(Changes(pa.table(values), pa.table(facts), BAD.empty_table()), key)
+        unknown = {at for fault in faults if fault.column in key for at in np.flatnonzero(fault.mask).tolist()}
+        known |= {int(rows.numbers[at]): keys for at, keys in found.items() if at not in unknown}
+    return known
