@@ -18,6 +18,14 @@ class MissingColumnError(FrazilError, code="column-missing"):
     """A file lacks a column of the key, or DMS's `Op`. Correct the spec or the setting that the message names."""
 
 
+class UnknownColumnError(FrazilError, code="unknown-column", decision=True):
+    """A file has a column that the spec does not list. List it, or let files add columns."""
+
+
+class ColumnGoneError(FrazilError, code="column-gone", decision=True):
+    """A file lacks a column that files had before. Say which name it has now, or keep what the table has of it."""
+
+
 @dataclass(frozen=True)
 class FileColumns:
     """The columns of a file: `names` in their order, and how its rows are read; `dialect` is None for Parquet.

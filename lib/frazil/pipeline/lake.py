@@ -37,6 +37,8 @@ class Lake:
     """The tables of an environment, in the order of their specs."""
 
     def __init__(self, notebook: str, settings: Settings):
+        from frazil.report.run_record import RunRecord, run_folder
+
         self.notebook, self.settings = notebook, settings
         self.stop = threading.Event()
         """Set when a run shall end after the batches in progress."""
@@ -48,7 +50,9 @@ class Lake:
         self.source: Source = open_source(settings, specs)
         self.tables = [Table(self, specs[name]) for name in settings.tables or specs]
         self._starting = threading.RLock()
-        self._begin_record()
+        self.folder = run_folder(settings.place("runs"), settings.env, notebook)
+        """The run's folder, which the first file makes; it may be on S3."""
+        self.record = RunRecord(notebook, settings.env)
 
     def __iter__(self) -> Iterator[Table]:
         return iter(self.tables)
@@ -61,13 +65,6 @@ class Lake:
         if source not in found:
             raise SettingError(f"there is no table '{source}'", nearest(source, found))
         return found[source]
-
-    def _begin_record(self) -> None:
-        from frazil.report.run_record import RunRecord, run_folder
-
-        self.folder = run_folder(self.settings.place("runs"), self.settings.env, self.notebook)
-        """The run's folder, which the first file makes; it may be on S3."""
-        self.record = RunRecord(self.notebook, self.settings.env)
 
     def say(self, text: str) -> None:
         """Print a line about the run."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from frazil.dms.file_columns import FileColumns
+from frazil.dms.file_columns import ColumnGoneError, FileColumns, UnknownColumnError
 from frazil.dms.mappings import RENAMED
 from frazil.errors import FrazilError
 from frazil.iceberg.columns import BESIDE, ColumnPlan, Columns, Known, columns_of, iceberg_type
@@ -15,14 +15,6 @@ from frazil.pipeline.column_rules import as_stored, require_names, same_columns,
 from frazil.settings.column import Column
 from frazil.settings.parameters import Changes
 from frazil.settings.spec import TableSpec
-
-
-class UnknownColumnError(FrazilError, code="unknown-column", decision=True):
-    """A file has a column that the spec does not list. List it, or let files add columns."""
-
-
-class ColumnGoneError(FrazilError, code="column-gone", decision=True):
-    """A file lacks a column that files had before. Say which name it has now, or keep what the table has of it."""
 
 
 class ColumnUnlistedError(FrazilError, code="column-unlisted", decision=True):
@@ -63,34 +55,39 @@ def follow(
 
 
 class _Columns:
-    """A table's columns while they follow, and the names of those that were dropped."""
+    """A table's columns while they follow the spec, then its files, and the names of those that were dropped."""
 
     def __init__(self, before: Columns, spec: TableSpec, policy: Changes):
         self.before, self.spec, self.policy = before, spec, policy
-        self.fixed = {column.name for column in spec.columns if column.lake or column.mask}
+        self.columns, self.dropped = list[Known](), {**before.dropped}
         same = same_columns(before, spec)
         column_rules.require_clear_renames(before, spec, same)
         key = [column.name for column in before.columns if column.key]
         if {*key} != {same[name].name if name in same else "" for name in spec.key}:
             raise _other_key(spec.file, spec.key, key)
-        self.columns, self.dropped = list[Known](), {**before.dropped}
-        listed = {known.id for known in same.values()}
         for new in columns_of(spec).columns:
-            new = replace(new, carried=False, later=True)
-            self.columns += self._typed(same.pop(new.name), new) if new.name in same else [new]
-        self.columns += same.values()  # those that files added
-        for known in (column for column in before.columns if column.id not in listed):
-            self._no_longer_listed(known)
+            self._list(replace(new, carried=False, later=True), same.get(new.name))
+        listed = {same[name].id for name in spec.lake_names if name in same}
+        for column in before.columns:
+            if column.id not in listed:
+                self._no_longer_list(column)
         require_names((column.name for column in self.columns), spec, spec.file)
 
-    def _typed(self, known: Known, new: Known) -> list[Known]:
-        """Return a column with what the spec says of it; or the spec's as a new one, and the old one beside it."""
-        kind = wider(known.type, new.type) if known.mask == new.mask else ""
-        if kind:
-            former = tuple(sorted({known.name, *new.former, *known.former} - {new.name}))
-            found = replace(known, name=new.name, type=kind, dms=new.dms, former=former, by="spec")
+    def _list(self, new: Known, known: Known | None) -> None:
+        """Take a column of the spec: as a new one, as what the table has, or as a new one beside what the table has."""
+        if known is None:
+            self.columns.append(new)
+        elif kind := wider(known.type, new.type) if known.mask == new.mask else "":
+            former = {known.name, *known.former, *new.former} - {new.name}
             is_renamed = known.renamed or known.name != new.name
-            return [replace(found, comment=new.comment or known.comment, renamed=is_renamed)]
+            found = replace(known, name=new.name, type=kind, dms=new.dms, former=tuple(sorted(former)), by="spec")
+            self.columns.append(replace(found, comment=new.comment or known.comment, renamed=is_renamed))
+        else:
+            old = replace(known, name=self._name_beside(new, known), carried=False, by=BESIDE)
+            self.columns += [replace(new, carried=known.carried), old]
+
+    def _name_beside(self, new: Known, known: Known) -> str:
+        """Return the new name of a column whose type or mask is another one now; raise unless the policy keeps it."""
         if self.policy.type == "refuse" or known.key:
             error = TypeChangedError if known.mask == new.mask else MaskChangedError
             now, then = "masked" if new.mask else new.dms, "masked" if known.mask else spark_type(known.type)
@@ -99,12 +96,11 @@ class _Columns:
         aside = f"{new.name}_{spark_type(known.type).partition('(')[0]}"
         names = {*self.spec.lake_names, *(column.name for column in self.before.columns)}
         number = 1 + sum(name.lower().startswith(aside.lower()) for name in names)
-        old = replace(known, name=f"{aside}_{number}" if number > 1 else aside, carried=False, by=BESIDE)
-        return [replace(new, carried=known.carried), old]
+        return f"{aside}_{number}" if number > 1 else aside
 
-    def _no_longer_listed(self, known: Known) -> None:
-        """Keep or drop a column that the spec does not list; raise ColumnUnlistedError unless a policy says which."""
-        if known.by == BESIDE:
+    def _no_longer_list(self, known: Known) -> None:
+        """Keep or drop a column that the spec does not list; raise ColumnUnlistedError unless somebody says which."""
+        if known.by in ("files", BESIDE):
             self.columns.append(known)
         elif self.policy.gone == "drop":
             self.dropped[known.name] = known.carried
@@ -117,37 +113,34 @@ class _Columns:
         """Take what a file brings, lacks and widens."""
         if file.further_keys:
             raise _other_key(file.where, (*self.spec.key, *file.further_keys), self.spec.key)
-        has = {column.name for column in self.columns if _has(file, column)}
-        old = {name for name, had in self.dropped.items() if had or is_load}
-        new = [name for name in file.unknown if name not in has | old and not file.earlier]
-        needed = [c for c in self.columns if c.by != "kept" and c.carried and not (is_load and c.later)]
-        gone = [column for column in needed if column.name not in has and not file.earlier]
-        self._require_declared(file.where, new, [column.name for column in gone])
+        new, gone = ([], []) if file.earlier else self._differences(file, is_load)
         if self.policy.new == "add":
             added = [Column(name=name, type=file.unknown[name]) for name in new]
             self.columns += [Known(0, c.name, iceberg_type(c.lake_type), c.type, later=True, by="files") for c in added]
             require_names((column.name for column in self.columns), self.spec, file.where)
         lost = [column.name for column in gone if self.policy.gone == "drop" and column.by == "files"]
-        self.columns = [self._in_file(column, file) for column in self.columns if column.name not in lost]
+        self.columns = [_in_file(column, file) for column in self.columns if column.name not in lost]
         self.dropped = {name: name in file.unknown for name in (*self.dropped, *lost)}
 
-    def _require_declared(self, where: str, new: Sequence[str], gone: Sequence[str]) -> None:
-        """Raise UnknownColumnError or ColumnGoneError for what no policy allows, and for both at once, as in a rename."""
-        if new and (gone or self.policy.new == "refuse"):
-            other = f", and no column '{gone[0]}'" if gone else ""
-            way = "; or let files add columns: changes: {new: add}; {new: ignore} leaves their values out"
-            way = f", with renamed_from: {gone[0]} if it is '{gone[0]}'" if gone else way
-            raise UnknownColumnError(f"{where}: unknown column '{new[0]}'{other}", f"list it in {self.spec.file}{way}")
-        if gone and self.policy.gone == "refuse":
-            raise ColumnGoneError(*_gone(where, gone[0], self.spec))
+    def _differences(self, file: FileColumns, is_load: bool) -> tuple[list[str], list[Known]]:
+        """Return the names that a file has and the table lacks, and the columns that files had before and this one lacks.
 
-    def _in_file(self, known: Known, file: FileColumns) -> Known:
-        """Return a column with what a file says of it: whether and how it has it, and a Parquet file's wider type."""
-        has, kind = _has(file, known), file.types.get(known.name)
-        if has and kind and known.name not in self.fixed:
-            wanted = iceberg_type(Column.model_construct(name=known.name, type=kind).lake_type)
-            known = replace(known, type=wider(known.type, wanted) or known.type)
-        return replace(known, carried=has, renamed=RENAMED + known.name in file.carried)
+        Raises UnknownColumnError or ColumnGoneError for what no policy allows, and for both at once, as in a rename.
+        """
+        has = {column.name for column in self.columns if _has(file, column)}
+        old = {name for name, had in self.dropped.items() if had or is_load}
+        new = [name for name in file.unknown if name not in has | old]
+        needed = [c for c in self.columns if c.by != "kept" and c.carried and not (is_load and c.later)]
+        gone = [column for column in needed if column.name not in has]
+        if new and gone:
+            cure = f"list it in {self.spec.file}, with renamed_from: {gone[0].name} if it is '{gone[0].name}'"
+            raise UnknownColumnError(f"{file.where}: unknown column '{new[0]}', and no column '{gone[0].name}'", cure)
+        if new and self.policy.new == "refuse":
+            way = "or let files add columns: changes: {new: add}; {new: ignore} leaves their values out"
+            raise UnknownColumnError(f"{file.where}: unknown column '{new[0]}'", f"list it in {self.spec.file}; {way}")
+        if gone and self.policy.gone == "refuse":
+            raise ColumnGoneError(*_gone(file.where, gone[0].name, self.spec))
+        return new, gone
 
 
 def _has(file: FileColumns, known: Known) -> bool:
@@ -155,6 +148,15 @@ def _has(file: FileColumns, known: Known) -> bool:
     if known.by == "spec" or known.name in file.reading.spec.lake_names:
         return known.name not in file.lacks
     return known.by != BESIDE and known.name in file.unknown
+
+
+def _in_file(known: Known, file: FileColumns) -> Known:
+    """Return a column with what a file says of it: whether and how it has it, and a Parquet file's wider type."""
+    kind = known.type
+    if known.name in file.types:
+        shown = Column.model_construct(name=known.name, type=file.types[known.name])
+        kind = wider(kind, iceberg_type(shown.lake_type)) or kind
+    return replace(known, type=kind, carried=_has(file, known), renamed=RENAMED + known.name in file.carried)
 
 
 def _gone(where: str, name: str, spec: TableSpec) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from frazil.core.row_blocks import RowBordersError
 from frazil.core.rows import UnreadableFileError
 from frazil.engine.parquet_columns import ColumnTypeError
-from frazil.iceberg.columns import Step, columns_of, evolved
+from frazil.iceberg.columns import columns_of, evolved
 from frazil.iceberg.create import create_table
 from frazil.iceberg.soundness import require_sound
 from frazil.iceberg.sql_text import quoted
@@ -45,8 +45,7 @@ def set_up_table(table: Table) -> Result:
     """
     table.require_key()
     lake, spec = table.lake, all_changes.with_columns(table.spec)
-    is_there = lake.catalog.table_exists(table.name)
-    if not is_there or not table.stored.position.load:
+    if not lake.catalog.table_exists(table.name) or not table.stored.position.load:
         with suppress(ColumnTypeError, RowBordersError, UnreadableFileError):  # the load names them
             require_first_file(table)
     require_names(spec.lake_names, spec, spec.file)
@@ -62,7 +61,8 @@ def set_up_table(table: Table) -> Result:
     columns = evolved(stored, plan)
     change = Change("row delta", columns=columns.steps, properties=columns.properties)
     commit_as_is(stored, change, stored.position, stored.position)
-    return Result(table.source, "exists", f"columns: {', '.join(map(_told, plan.steps)) or 'what files say of them'}")
+    told = ", ".join(" ".join(step.values()) for step in plan.steps)
+    return Result(table.source, "exists", f"columns: {told or 'what files say of them'}")
 
 
 def require_first_file(table: Table) -> None:
@@ -73,7 +73,3 @@ def require_first_file(table: Table) -> None:
     files = [*there.loads.values(), *there.changes]
     shown = reader.columns(files[0], (), files[1:2]) if files else None
     schema_changes.follow(columns_of(spec), spec, table.policy, [shown] if shown else [])
-
-
-def _told(step: Step) -> str:
-    return " ".join(step.values())
