@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class Steps:
-    """The six steps of a table's next batch of changes, as `Table` has them; after the commit only what they show is kept."""
+    """The steps of a table's next batch of changes for cells, which show errors; `most` rows cut the batch.
+
+    They are those of `Table`. After the commit only what they show is kept.
+    """
 
     def __init__(self, table: Table, most: int | None = None):
         self.table, self.most = table, most
@@ -66,9 +69,7 @@ def _next(table: Table, most: int | None) -> Batch | Results:
     return Results([Result(table.source, "unchanged", why)])
 
 
-def steps(table: Table, most: int | None = None) -> Steps:
-    """Return the steps of a table's next batch of changes for cells, which show errors; `most` rows cut the batch."""
-    return Steps(table, most)
+steps = Steps
 
 
 def finish(lake: Lake, *results: Results | Step | Commit | None) -> None:

@@ -39,7 +39,7 @@ class Lake:
     def __init__(self, notebook: str, settings: Settings):
         from frazil.report.run_record import RunRecord, run_folder
 
-        self.notebook, self.settings = notebook, settings
+        self.settings = settings
         self.stop = threading.Event()
         """Set when a run shall end after the batches in progress."""
         self.decided: set[str] = set()
@@ -49,16 +49,13 @@ class Lake:
             raise SettingError(f"tables: there is no spec of '{unknown[0]}'", nearest(unknown[0], specs))
         self.source: Source = open_source(settings, specs)
         self.tables = [Table(self, specs[name]) for name in settings.tables or specs]
-        self._starting = threading.RLock()
+        self._starting = threading.Lock()
         self.folder = run_folder(settings.place("runs"), settings.env, notebook)
         """The run's folder, which the first file makes; it may be on S3."""
         self.record = RunRecord(notebook, settings.env)
 
     def __iter__(self) -> Iterator[Table]:
         return iter(self.tables)
-
-    def __len__(self) -> int:
-        return len(self.tables)
 
     def __getitem__(self, source: str) -> Table:
         found = {table.source: table for table in self.tables}
@@ -72,16 +69,13 @@ class Lake:
 
     # --- what is made when it is first needed
 
-    @property
+    @cached_property
     def spark(self) -> SparkSession:
         """The Spark session with the environment's catalog."""
         with self._starting:
-            self._session.conf.set("spark.sql.variable.substitute", "false")  # a name may look like a variable
-            return self._session
-
-    @cached_property
-    def _session(self) -> SparkSession:
-        return spark.session(self.settings, self.say)
+            session = spark.session(self.settings, self.say)
+            session.conf.set("spark.sql.variable.substitute", "false")  # a name may look like a variable
+            return session
 
     @cached_property
     def catalog(self) -> Catalog:

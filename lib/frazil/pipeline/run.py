@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from frazil.pipeline.lake import Lake
 
 TICK_S, LONGEST_PAUSE_S = 0.05, 60.0
+STATUSES: dict[type[Exception], str] = {
+    PositionMovedError: "skipped",
+    LoadWaitsError: "waiting",
+    StoppedError: "stopped",
+}
+"""The status of a table that one of these errors ended; after others it has failed."""
 Work = Callable[[Table], Result]
 
 
@@ -153,9 +159,8 @@ def attempt(table: Table, work: Work) -> Result:
 
 def result_of(table: Table, error: Exception) -> Result:
     """Return the result of a table that an error ended."""
-    statuses = ((PositionMovedError, "skipped"), (LoadWaitsError, "waiting"), (StoppedError, "stopped"))
     found = Result.of_error(table.source, error)
-    return replace(found, status=next((status for kind, status in statuses if isinstance(error, kind)), found.status))
+    return replace(found, status=STATUSES.get(type(error), found.status))
 
 
 @contextmanager

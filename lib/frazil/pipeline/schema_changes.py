@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
-from frazil.dms.file_columns import ColumnGoneError, FileColumns, UnknownColumnError
+from frazil.dms.file_columns import FileColumns, no_column, other_key
 from frazil.dms.mappings import RENAMED
 from frazil.errors import FrazilError
 from frazil.iceberg.columns import BESIDE, ColumnPlan, Columns, Known, columns_of, iceberg_type
@@ -19,10 +19,6 @@ from frazil.settings.spec import TableSpec
 
 class ColumnUnlistedError(FrazilError, code="column-unlisted", decision=True):
     """The spec does not list a column that the table has. List it again, or keep what the table has of it."""
-
-
-class KeyChangedError(FrazilError, code="key-changed", decision=True):
-    """The key is not the table's, and only the source knows which rows are the same. Correct it, or load the table again."""
 
 
 class TypeChangedError(FrazilError, code="type-changed", decision=True):
@@ -64,7 +60,7 @@ class _Columns:
         column_rules.require_clear_renames(before, spec, same)
         key = [column.name for column in before.columns if column.key]
         if {*key} != {same[name].name if name in same else "" for name in spec.key}:
-            raise _other_key(spec.file, spec.key, key)
+            raise other_key(spec.file, spec.key, key)
         for new in columns_of(spec).columns:
             self._list(replace(new, carried=False, later=True), same.get(new.name))
         listed = {same[name].id for name in spec.lake_names if name in same}
@@ -107,64 +103,39 @@ class _Columns:
         elif self.policy.gone == "keep" or known.by == "kept":
             self.columns.append(replace(known, by="kept"))
         else:
-            raise ColumnUnlistedError(*_gone(self.spec.file, known.name, self.spec))
+            raise ColumnUnlistedError(*no_column(self.spec.file, known.name, self.spec))
 
     def follow_file(self, file: FileColumns, is_load: bool) -> None:
         """Take what a file brings, lacks and widens."""
-        if file.further_keys:
-            raise _other_key(file.where, (*self.spec.key, *file.further_keys), self.spec.key)
-        new, gone = ([], []) if file.earlier else self._differences(file, is_load)
+        file.require_key(self.spec.key)
+        has = {*self.spec.lake_names, *file.reading.spec.lake_names, *file.unknown} - {*file.lacks}
+        if not file.earlier:
+            self._follow_names(file, has, is_load)
+        self.columns = [_in_file(column, file, has) for column in self.columns]
+        self.dropped = {name: name in file.unknown for name in self.dropped}
+
+    def _follow_names(self, file: FileColumns, has: Collection[str], is_load: bool) -> None:
+        """Add what only the file has, and drop what it lacks, if files may; raise what no policy allows."""
+        known = {column.name for column in self.columns if column.by != BESIDE}
+        known |= {name for name, had in self.dropped.items() if had or is_load}
+        new = [name for name in file.unknown if name not in known]
+        needed = [c for c in self.columns if c.by != "kept" and c.carried and not (is_load and c.later)]
+        gone = {column.name: column.by for column in needed if column.name not in has}
+        file.require_declared(new, [*gone], self.spec, self.policy)
         if self.policy.new == "add":
             added = [Column(name=name, type=file.unknown[name]) for name in new]
             self.columns += [Known(0, c.name, iceberg_type(c.lake_type), c.type, later=True, by="files") for c in added]
             require_names((column.name for column in self.columns), self.spec, file.where)
-        lost = [column.name for column in gone if self.policy.gone == "drop" and column.by == "files"]
-        self.columns = [_in_file(column, file) for column in self.columns if column.name not in lost]
-        self.dropped = {name: name in file.unknown for name in (*self.dropped, *lost)}
-
-    def _differences(self, file: FileColumns, is_load: bool) -> tuple[list[str], list[Known]]:
-        """Return the names that a file has and the table lacks, and the columns that files had before and this one lacks.
-
-        Raises UnknownColumnError or ColumnGoneError for what no policy allows, and for both at once, as in a rename.
-        """
-        has = {column.name for column in self.columns if _has(file, column)}
-        old = {name for name, had in self.dropped.items() if had or is_load}
-        new = [name for name in file.unknown if name not in has | old]
-        needed = [c for c in self.columns if c.by != "kept" and c.carried and not (is_load and c.later)]
-        gone = [column for column in needed if column.name not in has]
-        if new and gone:
-            cure = f"list it in {self.spec.file}, with renamed_from: {gone[0].name} if it is '{gone[0].name}'"
-            raise UnknownColumnError(f"{file.where}: unknown column '{new[0]}', and no column '{gone[0].name}'", cure)
-        if new and self.policy.new == "refuse":
-            way = "or let files add columns: changes: {new: add}; {new: ignore} leaves their values out"
-            raise UnknownColumnError(f"{file.where}: unknown column '{new[0]}'", f"list it in {self.spec.file}; {way}")
-        if gone and self.policy.gone == "refuse":
-            raise ColumnGoneError(*_gone(file.where, gone[0].name, self.spec))
-        return new, gone
+        if self.policy.gone == "drop":
+            lost = [name for name, by in gone.items() if by == "files"]
+            self.columns = [column for column in self.columns if column.name not in lost]
+            self.dropped |= dict.fromkeys(lost, False)
 
 
-def _has(file: FileColumns, known: Known) -> bool:
-    """Return whether a file has a column, which may be unknown to the spec by which the file was looked at."""
-    if known.by == "spec" or known.name in file.reading.spec.lake_names:
-        return known.name not in file.lacks
-    return known.by != BESIDE and known.name in file.unknown
-
-
-def _in_file(known: Known, file: FileColumns) -> Known:
+def _in_file(known: Known, file: FileColumns, has: Collection[str]) -> Known:
     """Return a column with what a file says of it: whether and how it has it, and a Parquet file's wider type."""
     kind = known.type
-    if known.name in file.types:
-        shown = Column.model_construct(name=known.name, type=file.types[known.name])
-        kind = wider(kind, iceberg_type(shown.lake_type)) or kind
-    return replace(known, type=kind, carried=_has(file, known), renamed=RENAMED + known.name in file.carried)
-
-
-def _gone(where: str, name: str, spec: TableSpec) -> tuple[str, str]:
-    """Return the problem and the cure of a column that the table has, and the spec or a file has not."""
-    cure = f"bring it back; if it has another name now, write renamed_from: {name} there in {spec.file}"
-    return f"{where}: no column '{name}', which the table has", f"{cure}; changes: {{gone: keep}} keeps its values"
-
-
-def _other_key(where: str, key: Sequence[str], own: Sequence[str]) -> KeyChangedError:
-    cure = "correct it in the spec; if the source has another key, drop the table, which is then loaded again"
-    return KeyChangedError(f"{where}: the key is ({', '.join(key)}), and was ({', '.join(own)})", cure)
+    if shown := file.types.get(known.name):
+        kind = wider(kind, iceberg_type(Column.model_construct(type=shown).lake_type)) or kind
+    is_carried = known.name in has and known.by != BESIDE
+    return replace(known, type=kind, carried=is_carried, renamed=RENAMED + known.name in file.carried)
