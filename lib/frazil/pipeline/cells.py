@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 
 class Steps:
-    """The steps of a table's next batch of changes for cells, which show errors; `most` rows cut the batch.
-
-    They are those of `Table`. After the commit only what they show is kept.
-    """
+    """The steps of a table's next batch of changes for cells: errors are shown. After the commit only what they show is kept."""
 
     def __init__(self, table: Table, most: int | None = None):
         self.table, self.most = table, most
@@ -84,7 +81,6 @@ def finish(lake: Lake, *results: Results | Step | Commit | None) -> None:
     kept = [run.attempt(lake[source], run.keep_fast) for source in sorted(alone)]
     together = Results.together([*commits, *verbs, *kept])
     lake.record.end(together)
-    lake.record.outcome = lake.record.outcome if together else "ok"
     lake.record.write(lake.folder)
     lake.say(f"{lake.record.outcome}: {lake.folder}/run.json")
     together.raise_if_failed()

@@ -101,11 +101,8 @@ def steps_between(before: Columns, after: Sequence[Known]) -> tuple[Step, ...]:
             comment = {"comment": now.comment} if now.comment else {}
             steps.append({"step": "add", "name": now.name, "to": now.type, "after": last, **comment})
         else:
-            if was.name != now.name:
-                steps.append({"step": "rename", "name": was.name, "to": now.name})
-            if was.type != now.type:
-                steps.append({"step": "widen", "name": now.name, "to": now.type})
-            if was.comment != now.comment:
-                steps.append({"step": "comment", "name": now.name, "to": now.comment})
+            for step, what in (("rename", "name"), ("widen", "type"), ("comment", "comment")):
+                if (to := getattr(now, what)) != getattr(was, what):
+                    steps.append({"step": step, "name": was.name if step == "rename" else now.name, "to": to})
         last = now.name
     return tuple(steps)

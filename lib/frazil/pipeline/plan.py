@@ -44,8 +44,7 @@ def _row(table: Table) -> dict[str, Any]:
     except CatalogError as error:
         if "run 00_setup" not in error.cure:
             raise
-        require_first_file(table)
-        there = table.lake.source.look(table.spec, None)
+        there = require_first_file(table)
         return row(table, "create", there.loads.values(), there.changes)
     try:
         batch = look.next(loads=True)

@@ -11,27 +11,20 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from frazil.errors import many
 from frazil.iceberg.compaction import fold
-from frazil.iceberg.swap import PositionMovedError, pass_others
+from frazil.iceberg.swap import pass_others
 from frazil.iceberg.upkeep import expire_if_large
 from frazil.pipeline import decisions
-from frazil.pipeline.batch import DONE, Commit
-from frazil.pipeline.look import LoadWaitsError
-from frazil.pipeline.steps import StoppedError, Table
+from frazil.pipeline.batch import DONE
+from frazil.pipeline.steps import Table
 from frazil.results import Result, Results, added
 
 if TYPE_CHECKING:
     from frazil.pipeline.lake import Lake
 
 TICK_S, LONGEST_PAUSE_S = 0.05, 60.0
-STATUSES: dict[type[Exception], str] = {
-    PositionMovedError: "skipped",
-    LoadWaitsError: "waiting",
-    StoppedError: "stopped",
-}
-"""The status of a table that one of these errors ended; after others it has failed."""
-Work = Callable[[Table], Result]
+STATUSES = {"position-moved": "skipped", "load-waits": "waiting", "stopped": "stopped"}
+"""The status of a table by the code of the error that ended its turn; after all others it has failed."""
 
 
 def load(lake: Lake) -> Results:
@@ -62,7 +55,8 @@ def merge_table(table: Table) -> Result:
     look = table.look()
     while batch := look.next():
         made = table.apply(batch)
-        lake.say(f"{table.source}: {_told(made)}; {many(len(batch.left), 'file')} left")
+        counts = ", ".join(f"{name} {count:,}" for name, count in made.counts.items() if count)
+        lake.say(f"{table.source}: {DONE[made.kind]} in {made.seconds:.2f} s: {counts}; files left {len(batch.left):,}")
         done = added(done, made.result)
         if lake.stop.is_set() or done.counts["batches"] == lake.settings.max_batches:
             break
@@ -84,16 +78,7 @@ def keep_fast(table: Table) -> Result:
     return Result(table.source, "unchanged")
 
 
-def _told(commit: Commit) -> str:
-    counts, shown = commit.counts, ("files", "changes", "rows", "replayed")
-    told = ", ".join(many(counts[name], name.removesuffix("s")) for name in shown if name in counts)
-    return f"{DONE[commit.kind]} {told} in {commit.seconds:.2f} s"
-
-
-# --- the loop
-
-
-def each(lake: Lake, work: Work, run_for_s: float = 0.0) -> list[Result]:
+def each(lake: Lake, work: Callable[[Table], Result], run_for_s: float = 0.0) -> list[Result]:
     """Do `work` for each table; with `run_for_s` again every `trigger_s` seconds. A table that fails pauses longer each time."""
     turns = _Turns(lake, run_for_s)
     lake.source.ask_again()
@@ -130,8 +115,7 @@ class _Turns:
         """Return the tables that are due now."""
         now = time.monotonic()
         due = [] if self.are_over else [table for table, at in self.due_at.items() if at <= now]
-        for table in due:
-            del self.due_at[table]
+        self.due_at = {table: at for table, at in self.due_at.items() if table not in due}
         return due
 
     def end(self, table: Table, result: Result) -> None:
@@ -146,7 +130,7 @@ class _Turns:
             self.due_at[table] = now + self.pause_s[table]
 
 
-def attempt(table: Table, work: Work) -> Result:
+def attempt(table: Table, work: Callable[[Table], Result]) -> Result:
     """Do `work` for one table; an error is its result."""
     began = time.monotonic()
     try:
@@ -160,7 +144,7 @@ def attempt(table: Table, work: Work) -> Result:
 def result_of(table: Table, error: Exception) -> Result:
     """Return the result of a table that an error ended."""
     found = Result.of_error(table.source, error)
-    return replace(found, status=STATUSES.get(type(error), found.status))
+    return replace(found, status=STATUSES.get(found.code, found.status))
 
 
 @contextmanager

@@ -10,8 +10,7 @@ from frazil.dms.file_columns import FileColumns, no_column, other_key
 from frazil.dms.mappings import RENAMED
 from frazil.errors import FrazilError
 from frazil.iceberg.columns import BESIDE, ColumnPlan, Columns, Known, columns_of, iceberg_type
-from frazil.pipeline import column_rules
-from frazil.pipeline.column_rules import as_stored, require_names, same_columns, spark_type, wider
+from frazil.pipeline import column_rules as rules
 from frazil.settings.column import Column
 from frazil.settings.parameters import Changes
 from frazil.settings.spec import TableSpec
@@ -31,7 +30,7 @@ class MaskChangedError(FrazilError, code="mask-changed", decision=True):
 
 def read_spec(known: Columns, spec: TableSpec) -> TableSpec:
     """Return the spec by which files are looked at: with the columns that files added, and the table's types."""
-    return as_stored(spec, same_columns(known, spec))
+    return rules.as_stored(spec, rules.same_columns(known, spec))
 
 
 def follow(
@@ -45,9 +44,9 @@ def follow(
     for file in shown:
         now.follow_file(file, is_load)
     after = Columns(known.schema, tuple(now.columns), now.dropped)
-    plan = ColumnPlan(column_rules.steps_between(known, after.columns), after.columns, after.dropped)
+    plan = ColumnPlan(rules.steps_between(known, after.columns), after.columns, after.dropped)
     read = {column.name: column for column in after.columns if column.carried or column.by in ("spec", "files")}
-    return as_stored(spec, read), None if after == known else plan
+    return rules.as_stored(spec, read), None if after == known else plan
 
 
 class _Columns:
@@ -56,8 +55,8 @@ class _Columns:
     def __init__(self, before: Columns, spec: TableSpec, policy: Changes):
         self.before, self.spec, self.policy = before, spec, policy
         self.columns, self.dropped = list[Known](), {**before.dropped}
-        same = same_columns(before, spec)
-        column_rules.require_clear_renames(before, spec, same)
+        same = rules.same_columns(before, spec)
+        rules.require_clear_renames(before, spec, same)
         key = [column.name for column in before.columns if column.key]
         if {*key} != {same[name].name if name in same else "" for name in spec.key}:
             raise other_key(spec.file, spec.key, key)
@@ -67,13 +66,13 @@ class _Columns:
         for column in before.columns:
             if column.id not in listed:
                 self._no_longer_list(column)
-        require_names((column.name for column in self.columns), spec, spec.file)
+        rules.require_names((column.name for column in self.columns), spec, spec.file)
 
     def _list(self, new: Known, known: Known | None) -> None:
         """Take a column of the spec: as a new one, as what the table has, or as a new one beside what the table has."""
         if known is None:
             self.columns.append(new)
-        elif kind := wider(known.type, new.type) if known.mask == new.mask else "":
+        elif kind := rules.wider(known.type, new.type) if known.mask == new.mask else "":
             former = {known.name, *known.former, *new.former} - {new.name}
             is_renamed = known.renamed or known.name != new.name
             found = replace(known, name=new.name, type=kind, dms=new.dms, former=tuple(sorted(former)), by="spec")
@@ -86,10 +85,10 @@ class _Columns:
         """Return the new name of a column whose type or mask is another one now; raise unless the policy keeps it."""
         if self.policy.type == "refuse" or known.key:
             error = TypeChangedError if known.mask == new.mask else MaskChangedError
-            now, then = "masked" if new.mask else new.dms, "masked" if known.mask else spark_type(known.type)
+            now, then = "masked" if new.mask else new.dms, "masked" if known.mask else rules.spark_type(known.type)
             cure = "correct it; or begin another column, unless it is in the key: changes: {type: beside}"
             raise error(f"{self.spec.file}: column '{new.name}' is {now}, and {then} in the table", cure)
-        aside = f"{new.name}_{spark_type(known.type).partition('(')[0]}"
+        aside = f"{new.name}_{rules.spark_type(known.type).partition('(')[0]}"
         names = {*self.spec.lake_names, *(column.name for column in self.before.columns)}
         number = 1 + sum(name.lower().startswith(aside.lower()) for name in names)
         return f"{aside}_{number}" if number > 1 else aside
@@ -125,7 +124,7 @@ class _Columns:
         if self.policy.new == "add":
             added = [Column(name=name, type=file.unknown[name]) for name in new]
             self.columns += [Known(0, c.name, iceberg_type(c.lake_type), c.type, later=True, by="files") for c in added]
-            require_names((column.name for column in self.columns), self.spec, file.where)
+            rules.require_names((column.name for column in self.columns), self.spec, file.where)
         if self.policy.gone == "drop":
             lost = [name for name, by in gone.items() if by == "files"]
             self.columns = [column for column in self.columns if column.name not in lost]
@@ -136,6 +135,6 @@ def _in_file(known: Known, file: FileColumns, has: Collection[str]) -> Known:
     """Return a column with what a file says of it: whether and how it has it, and a Parquet file's wider type."""
     kind = known.type
     if shown := file.types.get(known.name):
-        kind = wider(kind, iceberg_type(Column.model_construct(type=shown).lake_type)) or kind
+        kind = rules.wider(kind, iceberg_type(Column.model_construct(type=shown).lake_type)) or kind
     is_carried = known.name in has and known.by != BESIDE
     return replace(known, type=kind, carried=is_carried, renamed=RENAMED + known.name in file.carried)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from frazil.core.row_blocks import RowBordersError
-from frazil.core.rows import UnreadableFileError
-from frazil.engine.parquet_columns import ColumnTypeError
 from frazil.iceberg.columns import columns_of, evolved
 from frazil.iceberg.create import create_table
 from frazil.iceberg.soundness import require_sound
@@ -18,6 +14,7 @@ from frazil.pipeline.column_rules import require_names
 from frazil.results import Result, Results
 
 if TYPE_CHECKING:
+    from frazil.dms.listing import TableFiles
     from frazil.pipeline.lake import Lake
     from frazil.pipeline.steps import Table
 
@@ -46,8 +43,7 @@ def set_up_table(table: Table) -> Result:
     table.require_key()
     lake, spec = table.lake, all_changes.with_columns(table.spec)
     if not lake.catalog.table_exists(table.name) or not table.stored.position.load:
-        with suppress(ColumnTypeError, RowBordersError, UnreadableFileError):  # the load names them
-            require_first_file(table)
+        require_first_file(table)
     require_names(spec.lake_names, spec, spec.file)
     stored, is_new = create_table(lake.catalog, spec, lake.settings.format_version, lambda: lake.spark)
     if is_new:
@@ -65,11 +61,12 @@ def set_up_table(table: Table) -> Result:
     return Result(table.source, "exists", f"columns: {told or 'what files say of them'}")
 
 
-def require_first_file(table: Table) -> None:
-    """Raise what a table's first file shows to be wrong with its spec."""
+def require_first_file(table: Table) -> TableFiles:
+    """Return a table's files; raise what the first of them shows to be wrong with its spec."""
     table.require_key()
     spec = all_changes.with_columns(table.spec)
     reader, there = table.lake.source.reader(table.spec), table.lake.source.look(table.spec, None)
     files = [*there.loads.values(), *there.changes]
     shown = reader.columns(files[0], (), files[1:2]) if files else None
     schema_changes.follow(columns_of(spec), spec, table.policy, [shown] if shown else [])
+    return there
