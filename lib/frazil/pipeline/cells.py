@@ -28,10 +28,10 @@ class Steps:
 
     def _done(self, work: Callable[..., Any], *given: Step) -> Step:
         """Return what a step comes to: an error of Frazil is shown, and what ended a step before it is passed on."""
-        if ended := [step for step in given if isinstance(step.value, Results)]:
-            return ended[0]
         from frazil.report.step_values import Step
 
+        if ended := [step for step in given if isinstance(step.value, Results)]:
+            return ended[0]
         try:
             with self.table.busy:
                 done = Step(work(self.table, *(step.value for step in given)))
@@ -44,7 +44,7 @@ class Steps:
     latest, write = partialmethod(_done, Table.latest), partialmethod(_done, Table.write)
 
     def next(self) -> Step:
-        """Return the next batch, once the setting `decide` is carried out."""
+        """Return the next batch, which `most` rows cut, once the setting `decide` is carried out."""
         return self._done(partial(_next, most=self.most))
 
     def commit(self, written: Step) -> Step:
@@ -67,6 +67,7 @@ def _next(table: Table, most: int | None) -> Batch | Results:
 
 
 steps = Steps
+"""The name by which notebooks call them."""
 
 
 def finish(lake: Lake, *results: Results | Step | Commit | None) -> None:
