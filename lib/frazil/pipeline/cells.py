@@ -67,7 +67,6 @@ def _next(table: Table, most: int | None) -> Batch | Results:
 
 
 steps = Steps
-"""The name by which notebooks call them."""
 
 
 def finish(lake: Lake, *results: Results | Step | Commit | None) -> None:

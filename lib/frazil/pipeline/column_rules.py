@@ -74,9 +74,8 @@ def spark_type(kind: str) -> str:
 def wider(one: str, other: str) -> str:
     """Return which of two types Iceberg makes of the other whatever the values are; empty: neither."""
     (kind, size), (other_kind, other_size) = _SIZES.get(one, (one, 0)), _SIZES.get(other, (other, 0))
-    if kind != other_kind:
-        return ""
-    return one if size >= other_size else other
+    larger = one if size >= other_size else other
+    return larger if kind == other_kind else ""
 
 
 def as_stored(spec: TableSpec, stored: Mapping[str, Known]) -> TableSpec:

@@ -113,8 +113,7 @@ class _Turns:
 
     def begin(self) -> list[Table]:
         """Return the tables that are due now."""
-        now = time.monotonic()
-        due = [] if self.are_over else [table for table, at in self.due_at.items() if at <= now]
+        due = [] if self.are_over else [table for table, at in self.due_at.items() if at <= time.monotonic()]
         self.due_at = {table: at for table, at in self.due_at.items() if table not in due}
         return due
 

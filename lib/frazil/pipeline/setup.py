@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from frazil.core.row_blocks import RowBordersError
+from frazil.core.rows import UnreadableFileError
+from frazil.engine.parquet_columns import ColumnTypeError
 from frazil.iceberg.columns import columns_of, evolved
 from frazil.iceberg.create import create_table
 from frazil.iceberg.soundness import require_sound
@@ -26,8 +30,7 @@ READERS = {
 
 def set_up(lake: Lake) -> Results:
     """Create the tables that are missing, and bring the others to their specs."""
-    version = lake.settings.format_version
-    lake.say(f"new tables have format v{version}. {READERS[version]}")
+    lake.say(f"new tables have format v{lake.settings.format_version}. {READERS[lake.settings.format_version]}")
     session = lake.spark  # which makes the catalog's database
     spaces = {table.name.rpartition(".")[0] for table in lake} | {lake.settings.ops_namespace}
     for space in sorted(spaces):
@@ -43,20 +46,20 @@ def set_up_table(table: Table) -> Result:
     table.require_key()
     lake, spec = table.lake, all_changes.with_columns(table.spec)
     if not lake.catalog.table_exists(table.name) or not table.stored.position.load:
-        require_first_file(table)
+        with suppress(ColumnTypeError, RowBordersError, UnreadableFileError):  # the load names them
+            require_first_file(table)
     require_names(spec.lake_names, spec, spec.file)
-    stored, is_new = create_table(lake.catalog, spec, lake.settings.format_version, lambda: lake.spark)
+    made, is_new = create_table(lake.catalog, spec, lake.settings.format_version, lambda: lake.spark)
     if is_new:
-        table.stored = stored
+        table.stored = made
         return Result(table.source, "created")
-    stored = table.stored
     _, plan = schema_changes.follow(table.known, spec, table.policy)
     if not plan:
         return Result(table.source, "exists")
-    require_sound(stored)
-    columns = evolved(stored, plan)
+    require_sound(table.stored)
+    columns = evolved(table.stored, plan)
     change = Change("row delta", columns=columns.steps, properties=columns.properties)
-    commit_as_is(stored, change, stored.position, stored.position)
+    commit_as_is(table.stored, change, table.stored.position, table.stored.position)
     told = ", ".join(" ".join(step.values()) for step in plan.steps)
     return Result(table.source, "exists", f"columns: {told or 'what files say of them'}")
 
