@@ -33,7 +33,7 @@ class Plan(Shown):
 
 
 def row(
-    table: Any, action: str, loads: Collection[DmsFile] = (), changes: Collection[DmsFile] = (), **facts: Any
+    table: Any, action: str, loads: Collection[DmsFile] = (), changes: Collection[DmsFile] = (), /, **facts: Any
 ) -> dict[str, Any]:
     """Return the row of a table of `pipeline` for which these files are pending; `facts` win over what they show."""
     files, limit = [*loads, *changes], table.spec.max_lag_s
