@@ -12,10 +12,24 @@ from frazil.dms.file_header import UNKNOWN, has_header, roles_by_name
 from frazil.dms.mappings import RENAMED
 from frazil.dms.source_file import SourceFile, SourceTable
 from frazil.errors import FrazilError
+from frazil.settings.parameters import Changes
+from frazil.settings.spec import TableSpec
 
 
 class MissingColumnError(FrazilError, code="column-missing"):
     """A file lacks a column of the key, or DMS's `Op`. Correct the spec or the setting that the message names."""
+
+
+class UnknownColumnError(FrazilError, code="unknown-column", decision=True):
+    """A file has a column that the spec does not list. List it, or let files add columns."""
+
+
+class ColumnGoneError(FrazilError, code="column-gone", decision=True):
+    """A file lacks a column that files had before. Say which name it has now, or keep what the table has of it."""
+
+
+class KeyChangedError(FrazilError, code="key-changed", decision=True):
+    """The key is not the table's, and only the source knows which rows are the same. Correct it, or load the table again."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +54,34 @@ class FileColumns:
     earlier: bool
     further_keys: tuple[str, ...]
     """Columns that the source's key has, as their before-images show, and the spec's has not."""
+
+    def require_key(self, key: Sequence[str]) -> None:
+        """Raise KeyChangedError if the source's key has more columns."""
+        if self.further_keys:
+            raise other_key(self.where, (*key, *self.further_keys), key)
+
+    def require_declared(self, new: Sequence[str], gone: Sequence[str], spec: TableSpec, policy: Changes) -> None:
+        """Raise UnknownColumnError or ColumnGoneError for what no policy allows, and for both at once, as in a rename."""
+        if new and gone:
+            cure = f"list it in {spec.file}, with renamed_from: {gone[0]} if it is '{gone[0]}'"
+            raise UnknownColumnError(f"{self.where}: unknown column '{new[0]}', and no column '{gone[0]}'", cure)
+        if new and policy.new == "refuse":
+            way = "or let files add columns: changes: {new: add}; {new: ignore} leaves their values out"
+            raise UnknownColumnError(f"{self.where}: unknown column '{new[0]}'", f"list it in {spec.file}; {way}")
+        if gone and policy.gone == "refuse":
+            raise ColumnGoneError(*no_column(self.where, gone[0], spec))
+
+
+def no_column(where: str, name: str, spec: TableSpec) -> tuple[str, str]:
+    """Return the problem and the cure of a column that the table has, and a file or the spec has not."""
+    cure = f"bring it back; if it has another name now, write renamed_from: {name} there in {spec.file}"
+    return f"{where}: no column '{name}', which the table has", f"{cure}; changes: {{gone: keep}} keeps its values"
+
+
+def other_key(where: str, key: Sequence[str], own: Sequence[str]) -> KeyChangedError:
+    """Return the error of a key that a file or the spec has, and the table has not."""
+    cure = "correct it in the spec; if the source has another key, drop the table, which is then loaded again"
+    return KeyChangedError(f"{where}: the key is ({', '.join(key)}), and was ({', '.join(own)})", cure)
 
 
 def file_columns(

@@ -34,9 +34,7 @@ def require_names(names: Iterable[str], spec: TableSpec, where: str) -> None:
     taken = {name: f"'{name}', which Iceberg reserves" for name in RESERVED}
     for name in names:
         if other := taken.get(name.lower()):
-            cure = (
-                f"list it in {spec.file} under another name, with renamed_from: {name}; or, if it is no key, exclude it"
-            )
+            cure = f"list it in {spec.file} with another name and renamed_from: {name}; or exclude it if it is no key"
             raise NameImpossibleError(f"{where}: no column '{name}' can stand beside {other}", cure)
         taken[name.lower()] = f"'{name}'"
 
@@ -75,9 +73,9 @@ def spark_type(kind: str) -> str:
 
 def wider(one: str, other: str) -> str:
     """Return which of two types Iceberg makes of the other whatever the values are; empty: neither."""
-    (kind, size), (other_kind, other_size) = (_SIZES.get(kind, (kind, 0)) for kind in (one, other))
-    widest = one if size >= other_size else other
-    return widest if kind == other_kind else ""
+    (kind, size), (other_kind, other_size) = _SIZES.get(one, (one, 0)), _SIZES.get(other, (other, 0))
+    larger = one if size >= other_size else other
+    return larger if kind == other_kind else ""
 
 
 def as_stored(spec: TableSpec, stored: Mapping[str, Known]) -> TableSpec:
@@ -95,17 +93,15 @@ def steps_between(before: Columns, after: Sequence[Known]) -> tuple[Step, ...]:
     """Return the steps from what is known of a table to columns in their order. New columns have 0 as id."""
     old, left = {column.id: column for column in before.columns}, {column.id for column in after}
     steps = [{"step": "drop", "name": column.name} for column in before.columns if column.id not in left]
-    for last, now in zip(("", *(column.name for column in after)), after, strict=False):
-        if was := old.get(now.id):
-            both = {
-                "rename": (was.name, now.name),
-                "widen": (was.type, now.type),
-                "comment": (was.comment, now.comment),
-            }
-            for step, (known, to) in both.items():
-                if to != known:
-                    steps.append({"step": step, "name": known if step == "rename" else now.name, "to": to})
-        else:
+    last = ""
+    for now in after:
+        was = old.get(now.id)
+        if was is None:
             comment = {"comment": now.comment} if now.comment else {}
             steps.append({"step": "add", "name": now.name, "to": now.type, "after": last, **comment})
+        else:
+            for step, what in (("rename", "name"), ("widen", "type"), ("comment", "comment")):
+                if (to := getattr(now, what)) != getattr(was, what):
+                    steps.append({"step": step, "name": was.name if step == "rename" else now.name, "to": to})
+        last = now.name
     return tuple(steps)

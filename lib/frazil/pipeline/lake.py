@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyspark.sql import SparkSession
 
+    from frazil.report.plan_table import Plan
+
 
 def open(notebook: str, env: str, **settings: Any) -> Lake:
     """Open an environment for a notebook. Arguments win over `params/<env>.yml`, and None is not given."""
@@ -40,7 +42,9 @@ class Lake:
     """The tables of an environment, in the order of their specs."""
 
     def __init__(self, notebook: str, settings: Settings):
-        self.notebook, self.settings = notebook, settings
+        from frazil.report.run_record import RunRecord, run_folder
+
+        self.settings = settings
         self.stop = threading.Event()
         """Set when a run shall end after the batches in progress."""
         self.decided: set[str] = set()
@@ -50,15 +54,14 @@ class Lake:
             raise SettingError(f"tables: there is no spec of '{unknown[0]}'", nearest(unknown[0], specs))
         self.source = Source(settings, specs)
         self.tables = [Table(self, specs[name]) for name in settings.tables or specs]
-        self.planned: plans.Plan | None = None
-        self._starting = threading.RLock()
-        self._begin_record()
+        self.planned: Plan | None = None
+        self._starting = threading.Lock()
+        self.folder = run_folder(settings.place("runs"), settings.env, notebook)
+        """The run's folder, which the first file makes; it may be on S3."""
+        self.record = RunRecord(notebook, settings.env)
 
     def __iter__(self) -> Iterator[Table]:
         return iter(self.tables)
-
-    def __len__(self) -> int:
-        return len(self.tables)
 
     def __getitem__(self, source: str) -> Table:
         found = {table.source: table for table in self.tables}
@@ -66,29 +69,19 @@ class Lake:
             raise SettingError(f"there is no table '{source}'", nearest(source, found))
         return found[source]
 
-    def _begin_record(self) -> None:
-        from frazil.report.run_record import RunRecord, run_folder
-
-        self.folder = run_folder(self.settings.place("runs"), self.settings.env, self.notebook)
-        """The run's folder, which the first file makes; it may be on S3."""
-        self.record = RunRecord(self.notebook, self.settings.env)
-
     def say(self, text: str) -> None:
         """Print a line about the run."""
         print(safe(text), flush=True)
 
     # --- what is made when it is first needed
 
-    @property
+    @cached_property
     def spark(self) -> SparkSession:
         """The Spark session with the environment's catalog."""
         with self._starting:
-            self._session.conf.set("spark.sql.variable.substitute", "false")  # a name may look like a variable
-            return self._session
-
-    @cached_property
-    def _session(self) -> SparkSession:
-        return spark.session(self.settings, self.say)
+            session = spark.session(self.settings, self.say)
+            session.conf.set("spark.sql.variable.substitute", "false")  # a name may look like a variable
+            return session
 
     @cached_property
     def catalog(self) -> Catalog:
@@ -115,7 +108,7 @@ class Lake:
     health, maintain = maintenance.health, maintenance.maintain
     quarantine, states, sql = explore.waiting, explore.states, explore.sql
 
-    def plan(self) -> plans.Plan:
+    def plan(self) -> Plan:
         """Return what a run would do to each table, and what needs a decision."""
         self.planned = plans.plan(self)
         return self.planned

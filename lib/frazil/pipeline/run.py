@@ -11,21 +11,20 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from frazil.errors import many
 from frazil.iceberg.compaction import fold
-from frazil.iceberg.swap import PositionMovedError, pass_others
+from frazil.iceberg.swap import pass_others
 from frazil.iceberg.upkeep import expire, wants_expiry
 from frazil.pipeline import decisions, ledger
-from frazil.pipeline.batch import DONE, Commit
-from frazil.pipeline.look import LoadWaitsError
-from frazil.pipeline.steps import StoppedError, Table
+from frazil.pipeline.batch import DONE
+from frazil.pipeline.steps import Table
 from frazil.results import Result, Results, added
 
 if TYPE_CHECKING:
     from frazil.pipeline.lake import Lake
 
-SHORTEST_WAIT_S, LONGEST_WAIT_S, LONGEST_PAUSE_S = 0.01, 1.0, 60.0
-Work = Callable[[Table], Result]
+TICK_S, LONGEST_PAUSE_S = 0.05, 60.0
+STATUSES = {"position-moved": "skipped", "load-waits": "waiting", "stopped": "stopped"}
+"""The status of a table by the code of the error that ended its turn; after all others it has failed."""
 
 
 def load(lake: Lake) -> Results:
@@ -56,7 +55,8 @@ def merge_table(table: Table) -> Result:
     look = table.look()
     while batch := look.next():
         made = table.apply(batch)
-        lake.say(f"{table.source}: {_told(made)}; {many(len(batch.left), 'file')} left")
+        counts = ", ".join(f"{name} {count:,}" for name, count in made.counts.items() if count)
+        lake.say(f"{table.source}: {DONE[made.kind]} in {made.seconds:.2f} s: {counts}; files left {len(batch.left):,}")
         done = added(done, made.result)
         if lake.stop.is_set() or done.counts["batches"] == lake.settings.max_batches:
             break
@@ -80,78 +80,58 @@ def keep_fast(table: Table) -> Result:
     return Result(table.source, "unchanged")
 
 
-def _told(commit: Commit) -> str:
-    counts, shown = commit.counts, ("files", "changes", "rows", "replayed")
-    told = ", ".join(many(counts[name], name.removesuffix("s")) for name in shown if name in counts)
-    return f"{DONE[commit.kind]} {told} in {commit.seconds:.2f} s"
-
-
-# --- the loop
-
-
-def each(lake: Lake, work: Work, run_for_s: float = 0.0) -> list[Result]:
+def each(lake: Lake, work: Callable[[Table], Result], run_for_s: float = 0.0) -> list[Result]:
     """Do `work` for each table; with `run_for_s` again every `trigger_s` seconds. A table that fails pauses longer each time."""
-    clock = _Clock(lake, run_for_s)
+    turns = _Turns(lake, run_for_s)
     lake.source.ask_again()
-    results: dict[str, Result] = {}
-    flying: dict[Future[Result], Table] = {}
+    working: dict[Future[Result], Table] = {}
     with stop_requests(lake), ThreadPoolExecutor(lake.settings.parallel_tables) as pool:
-        while True:
-            for table in clock.due():
-                flying[pool.submit(attempt, table, work)] = table
-            if not flying and clock.is_over:
-                return [results[table.source] for table in lake if table.source in results]
-            if not flying:
-                time.sleep(clock.wait_s)
-            for future in wait(flying, clock.wait_s, FIRST_COMPLETED).done:
-                table, found = flying.pop(future), future.result()
-                clock.ended(table, found)
-                results[table.source] = added(results.get(table.source), found)
+        while working or not turns.are_over:
+            for table in turns.begin():
+                working[pool.submit(attempt, table, work)] = table
+            for future in wait(working, TICK_S, FIRST_COMPLETED).done:
+                turns.end(working.pop(future), future.result())
+            if not working and not turns.are_over:
+                time.sleep(TICK_S)
+    return [turns.results[table] for table in lake if table in turns.results]
 
 
-class _Clock:
-    """When each table is due; once, or until a run is over."""
+class _Turns:
+    """When each table begins again, and what its turns came to. A table in its turn is not due."""
 
     def __init__(self, lake: Lake, run_for_s: float):
-        self.lake = lake
-        self.until = time.monotonic() + run_for_s
-        self.due_at = dict.fromkeys(lake, 0.0)
-        self.pause = dict.fromkeys(lake, 0.0)
-        self.quiet_since = time.monotonic()
+        now = time.monotonic()
+        self.lake, self.until, self.quiet_since = lake, now + run_for_s, now
+        self.due_at = dict.fromkeys(lake, now)
+        self.pause_s = dict.fromkeys(lake, 0.0)
+        self.results: dict[Table, Result] = {}
 
     @property
-    def wait_s(self) -> float:
-        """How long nothing is due."""
-        return min(max(min(self.due_at.values()) - time.monotonic(), SHORTEST_WAIT_S), LONGEST_WAIT_S)
+    def are_over(self) -> bool:
+        """Whether no table begins again: a run was stopped, or idle, or no turn is due before its end."""
+        idle_s = self.lake.settings.idle_s
+        is_idle = 0 < idle_s < time.monotonic() - self.quiet_since
+        return self.lake.stop.is_set() or is_idle or not self.due_at
 
-    @property
-    def is_over(self) -> bool:
-        """Whether no table begins again."""
-        idle_s, now = self.lake.settings.idle_s, time.monotonic()
-        is_idle = idle_s and now - self.quiet_since > idle_s
-        return self.lake.stop.is_set() or bool(is_idle) or (now >= self.until and not self._is_first)
+    def begin(self) -> list[Table]:
+        """Return the tables that are due now."""
+        due = [] if self.are_over else [table for table, at in self.due_at.items() if at <= time.monotonic()]
+        self.due_at = {table: at for table, at in self.due_at.items() if table not in due}
+        return due
 
-    @property
-    def _is_first(self) -> bool:
-        return any(at == 0.0 for at in self.due_at.values())
-
-    def due(self) -> list[Table]:
-        """Return the tables that are due now; they are not due again before they have ended."""
-        now, is_over = time.monotonic(), self.is_over
-        found = [table for table, at in self.due_at.items() if at <= now and not is_over]
-        self.due_at |= dict.fromkeys(found, float("inf"))
-        return found
-
-    def ended(self, table: Table, result: Result) -> None:
-        """Let a table be due again: after a failure later each time."""
-        trigger_s = self.lake.settings.trigger_s
-        self.pause[table] = min(max(2 * self.pause[table], 1.0), LONGEST_PAUSE_S) if result.failed else trigger_s
-        self.due_at[table] = time.monotonic() + self.pause[table]
+    def end(self, table: Table, result: Result) -> None:
+        """Take over the result of a turn, and let the next one be due: after a failure later each time."""
+        now = time.monotonic()
+        self.results[table] = added(self.results.get(table), result)
         if result.status in DONE.values():
-            self.quiet_since = time.monotonic()
+            self.quiet_since = now
+        longer_s = min(max(2 * self.pause_s[table], 1.0), LONGEST_PAUSE_S)
+        self.pause_s[table] = longer_s if result.failed else self.lake.settings.trigger_s
+        if now + self.pause_s[table] <= self.until:
+            self.due_at[table] = now + self.pause_s[table]
 
 
-def attempt(table: Table, work: Work) -> Result:
+def attempt(table: Table, work: Callable[[Table], Result]) -> Result:
     """Do `work` for one table; an error is its result."""
     began = time.monotonic()
     try:
@@ -164,9 +144,8 @@ def attempt(table: Table, work: Work) -> Result:
 
 def result_of(table: Table, error: Exception) -> Result:
     """Return the result of a table that an error ended."""
-    statuses = ((PositionMovedError, "skipped"), (LoadWaitsError, "waiting"), (StoppedError, "stopped"))
     found = Result.of_error(table.source, error)
-    return replace(found, status=next((status for kind, status in statuses if isinstance(error, kind)), found.status))
+    return replace(found, status=STATUSES.get(found.code, found.status))
 
 
 @contextmanager

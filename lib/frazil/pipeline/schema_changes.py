@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
-from frazil.dms.file_columns import FileColumns
+from frazil.dms.file_columns import FileColumns, no_column, other_key
 from frazil.dms.mappings import RENAMED
 from frazil.errors import FrazilError
 from frazil.iceberg.columns import BESIDE, ColumnPlan, Columns, Known, columns_of, iceberg_type
-from frazil.pipeline import column_rules
-from frazil.pipeline.column_rules import as_stored, require_names, same_columns, spark_type, wider
+from frazil.pipeline import column_rules as rules
 from frazil.settings.column import Column
 from frazil.settings.parameters import Changes
 from frazil.settings.spec import TableSpec
 
 
-class UnknownColumnError(FrazilError, code="unknown-column", decision=True):
-    """A file has a column that the spec does not list. List it, or let files add columns."""
-
-
-class ColumnGoneError(FrazilError, code="column-gone", decision=True):
-    """A file lacks a column that files had before. Say which name it has now, or keep what the table has of it."""
-
-
 class ColumnUnlistedError(FrazilError, code="column-unlisted", decision=True):
     """The spec does not list a column that the table has. List it again, or keep what the table has of it."""
-
-
-class KeyChangedError(FrazilError, code="key-changed", decision=True):
-    """The key is not the table's, and only the source knows which rows are the same. Correct it, or load the table again."""
 
 
 class TypeChangedError(FrazilError, code="type-changed", decision=True):
@@ -43,7 +30,7 @@ class MaskChangedError(FrazilError, code="mask-changed", decision=True):
 
 def read_spec(known: Columns, spec: TableSpec) -> TableSpec:
     """Return the spec by which files are looked at: with the columns that files added, and the table's types."""
-    return as_stored(spec, same_columns(known, spec))
+    return rules.as_stored(spec, rules.same_columns(known, spec))
 
 
 def follow(
@@ -57,112 +44,97 @@ def follow(
     for file in shown:
         now.follow_file(file, is_load)
     after = Columns(known.schema, tuple(now.columns), now.dropped)
-    plan = ColumnPlan(column_rules.steps_between(known, after.columns), after.columns, after.dropped)
+    plan = ColumnPlan(rules.steps_between(known, after.columns), after.columns, after.dropped)
     read = {column.name: column for column in after.columns if column.carried or column.by in ("spec", "files")}
-    return as_stored(spec, read), None if after == known else plan
+    return rules.as_stored(spec, read), None if after == known else plan
 
 
 class _Columns:
-    """A table's columns while they follow, and the names of those that were dropped."""
+    """A table's columns while they follow the spec, then its files, and the names of those that were dropped."""
 
     def __init__(self, before: Columns, spec: TableSpec, policy: Changes):
         self.before, self.spec, self.policy = before, spec, policy
-        self.fixed = {column.name for column in spec.columns if column.lake or column.mask}
-        same = same_columns(before, spec)
-        column_rules.require_clear_renames(before, spec, same)
+        self.columns, self.dropped = list[Known](), {**before.dropped}
+        same = rules.same_columns(before, spec)
+        rules.require_clear_renames(before, spec, same)
         key = [column.name for column in before.columns if column.key]
         if {*key} != {same[name].name if name in same else "" for name in spec.key}:
-            raise _other_key(spec.file, spec.key, key)
-        self.columns, self.dropped = list[Known](), {**before.dropped}
-        listed = {known.id for known in same.values()}
+            raise other_key(spec.file, spec.key, key)
         for new in columns_of(spec).columns:
-            new = replace(new, carried=False, later=True)
-            self.columns += self._typed(same.pop(new.name), new) if new.name in same else [new]
-        self.columns += same.values()  # those that files added
-        for known in (column for column in before.columns if column.id not in listed):
-            self._no_longer_listed(known)
-        require_names((column.name for column in self.columns), spec, spec.file)
+            self._list(replace(new, carried=False, later=True), same.get(new.name))
+        listed = {same[name].id for name in spec.lake_names if name in same}
+        for column in before.columns:
+            if column.id not in listed:
+                self._no_longer_list(column)
+        rules.require_names((column.name for column in self.columns), spec, spec.file)
 
-    def _typed(self, known: Known, new: Known) -> list[Known]:
-        """Return a column with what the spec says of it; or the spec's as a new one, and the old one beside it."""
-        kind = wider(known.type, new.type) if known.mask == new.mask else ""
-        if kind:
-            former = tuple(sorted({known.name, *new.former, *known.former} - {new.name}))
-            found = replace(known, name=new.name, type=kind, dms=new.dms, former=former, by="spec")
+    def _list(self, new: Known, known: Known | None) -> None:
+        """Take a column of the spec: as a new one, as what the table has, or as a new one beside what the table has."""
+        if known is None:
+            self.columns.append(new)
+        elif kind := rules.wider(known.type, new.type) if known.mask == new.mask else "":
+            former = {known.name, *known.former, *new.former} - {new.name}
             is_renamed = known.renamed or known.name != new.name
-            return [replace(found, comment=new.comment or known.comment, renamed=is_renamed)]
+            found = replace(known, name=new.name, type=kind, dms=new.dms, former=tuple(sorted(former)), by="spec")
+            self.columns.append(replace(found, comment=new.comment or known.comment, renamed=is_renamed))
+        else:
+            old = replace(known, name=self._name_beside(new, known), carried=False, by=BESIDE)
+            self.columns += [replace(new, carried=known.carried), old]
+
+    def _name_beside(self, new: Known, known: Known) -> str:
+        """Return the new name of a column whose type or mask is another one now; raise unless the policy keeps it."""
         if self.policy.type == "refuse" or known.key:
             error = TypeChangedError if known.mask == new.mask else MaskChangedError
-            now, then = "masked" if new.mask else new.dms, "masked" if known.mask else spark_type(known.type)
+            now, then = "masked" if new.mask else new.dms, "masked" if known.mask else rules.spark_type(known.type)
             cure = "correct it; or begin another column, unless it is in the key: changes: {type: beside}"
             raise error(f"{self.spec.file}: column '{new.name}' is {now}, and {then} in the table", cure)
-        aside = f"{new.name}_{spark_type(known.type).partition('(')[0]}"
+        aside = f"{new.name}_{rules.spark_type(known.type).partition('(')[0]}"
         names = {*self.spec.lake_names, *(column.name for column in self.before.columns)}
         number = 1 + sum(name.lower().startswith(aside.lower()) for name in names)
-        old = replace(known, name=f"{aside}_{number}" if number > 1 else aside, carried=False, by=BESIDE)
-        return [replace(new, carried=known.carried), old]
+        return f"{aside}_{number}" if number > 1 else aside
 
-    def _no_longer_listed(self, known: Known) -> None:
-        """Keep or drop a column that the spec does not list; raise ColumnUnlistedError unless a policy says which."""
-        if known.by == BESIDE:
+    def _no_longer_list(self, known: Known) -> None:
+        """Keep or drop a column that the spec does not list; raise ColumnUnlistedError unless somebody says which."""
+        if known.by in ("files", BESIDE):
             self.columns.append(known)
         elif self.policy.gone == "drop":
             self.dropped[known.name] = known.carried
         elif self.policy.gone == "keep" or known.by == "kept":
             self.columns.append(replace(known, by="kept"))
         else:
-            raise ColumnUnlistedError(*_gone(self.spec.file, known.name, self.spec))
+            raise ColumnUnlistedError(*no_column(self.spec.file, known.name, self.spec))
 
     def follow_file(self, file: FileColumns, is_load: bool) -> None:
         """Take what a file brings, lacks and widens."""
-        if file.further_keys:
-            raise _other_key(file.where, (*self.spec.key, *file.further_keys), self.spec.key)
-        has = {column.name for column in self.columns if _has(file, column)}
-        old = {name for name, had in self.dropped.items() if had or is_load}
-        new = [name for name in file.unknown if name not in has | old and not file.earlier]
+        file.require_key(self.spec.key)
+        has = {*self.spec.lake_names, *file.reading.spec.lake_names, *file.unknown} - {*file.lacks}
+        if not file.earlier:
+            self._follow_names(file, has, is_load)
+        self.columns = [_in_file(column, file, has) for column in self.columns]
+        self.dropped = {name: name in file.unknown for name in self.dropped}
+
+    def _follow_names(self, file: FileColumns, has: Collection[str], is_load: bool) -> None:
+        """Add what only the file has, and drop what it lacks, if files may; raise what no policy allows."""
+        known = {column.name for column in self.columns if column.by != BESIDE}
+        known |= {name for name, had in self.dropped.items() if had or is_load}
+        new = [name for name in file.unknown if name not in known]
         needed = [c for c in self.columns if c.by != "kept" and c.carried and not (is_load and c.later)]
-        gone = [column for column in needed if column.name not in has and not file.earlier]
-        self._require_declared(file.where, new, [column.name for column in gone])
+        gone = {column.name: column.by for column in needed if column.name not in has}
+        file.require_declared(new, [*gone], self.spec, self.policy)
         if self.policy.new == "add":
             added = [Column(name=name, type=file.unknown[name]) for name in new]
             self.columns += [Known(0, c.name, iceberg_type(c.lake_type), c.type, later=True, by="files") for c in added]
-            require_names((column.name for column in self.columns), self.spec, file.where)
-        lost = [column.name for column in gone if self.policy.gone == "drop" and column.by == "files"]
-        self.columns = [self._in_file(column, file) for column in self.columns if column.name not in lost]
-        self.dropped = {name: name in file.unknown for name in (*self.dropped, *lost)}
-
-    def _require_declared(self, where: str, new: Sequence[str], gone: Sequence[str]) -> None:
-        """Raise UnknownColumnError or ColumnGoneError for what no policy allows, and for both at once, as in a rename."""
-        if new and (gone or self.policy.new == "refuse"):
-            other = f", and no column '{gone[0]}'" if gone else ""
-            way = "; or let files add columns: changes: {new: add}; {new: ignore} leaves their values out"
-            way = f", with renamed_from: {gone[0]} if it is '{gone[0]}'" if gone else way
-            raise UnknownColumnError(f"{where}: unknown column '{new[0]}'{other}", f"list it in {self.spec.file}{way}")
-        if gone and self.policy.gone == "refuse":
-            raise ColumnGoneError(*_gone(where, gone[0], self.spec))
-
-    def _in_file(self, known: Known, file: FileColumns) -> Known:
-        """Return a column with what a file says of it: whether and how it has it, and a Parquet file's wider type."""
-        has, kind = _has(file, known), file.types.get(known.name)
-        if has and kind and known.name not in self.fixed:
-            wanted = iceberg_type(Column.model_construct(name=known.name, type=kind).lake_type)
-            known = replace(known, type=wider(known.type, wanted) or known.type)
-        return replace(known, carried=has, renamed=RENAMED + known.name in file.carried)
+            rules.require_names((column.name for column in self.columns), self.spec, file.where)
+        if self.policy.gone == "drop":
+            lost = [name for name, by in gone.items() if by == "files"]
+            self.columns = [column for column in self.columns if column.name not in lost]
+            self.dropped |= dict.fromkeys(lost, False)
 
 
-def _has(file: FileColumns, known: Known) -> bool:
-    """Return whether a file has a column, which may be unknown to the spec by which the file was looked at."""
-    if known.by == "spec" or known.name in file.reading.spec.lake_names:
-        return known.name not in file.lacks
-    return known.by != BESIDE and known.name in file.unknown
-
-
-def _gone(where: str, name: str, spec: TableSpec) -> tuple[str, str]:
-    """Return the problem and the cure of a column that the table has, and the spec or a file has not."""
-    cure = f"bring it back; if it has another name now, write renamed_from: {name} there in {spec.file}"
-    return f"{where}: no column '{name}', which the table has", f"{cure}; changes: {{gone: keep}} keeps its values"
-
-
-def _other_key(where: str, key: Sequence[str], own: Sequence[str]) -> KeyChangedError:
-    cure = "correct it in the spec; if the source has another key, drop the table, which is then loaded again"
-    return KeyChangedError(f"{where}: the key is ({', '.join(key)}), and was ({', '.join(own)})", cure)
+def _in_file(known: Known, file: FileColumns, has: Collection[str]) -> Known:
+    """Return a column with what a file says of it: whether and how it has it, and a Parquet file's wider type."""
+    kind = known.type
+    if shown := file.types.get(known.name):
+        kind = rules.wider(kind, iceberg_type(Column.model_construct(type=shown).lake_type)) or kind
+    is_carried = known.name in has and known.by != BESIDE
+    return replace(known, type=kind, carried=is_carried, renamed=RENAMED + known.name in file.carried)

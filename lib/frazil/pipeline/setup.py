@@ -9,7 +9,7 @@ from frazil.core.row_blocks import RowBordersError
 from frazil.core.rows import UnreadableFileError
 from frazil.engine.parquet_columns import ColumnTypeError
 from frazil.engine.work import for_each
-from frazil.iceberg.columns import Step, columns_of, evolved
+from frazil.iceberg.columns import columns_of, evolved
 from frazil.iceberg.create import create_table
 from frazil.iceberg.soundness import require_sound
 from frazil.iceberg.sql_text import quoted
@@ -20,6 +20,7 @@ from frazil.results import Result, Results
 
 if TYPE_CHECKING:
     from frazil.discover.lint import Findings
+    from frazil.dms.listing import TableFiles
     from frazil.pipeline.lake import Lake
     from frazil.pipeline.steps import Table
 
@@ -31,8 +32,7 @@ READERS = {
 
 def set_up(lake: Lake) -> Results:
     """Create the tables that are missing, and bring the others to their specs."""
-    version = lake.settings.format_version
-    lake.say(f"new tables have format v{version}. {READERS[version]}")
+    lake.say(f"new tables have format v{lake.settings.format_version}. {READERS[lake.settings.format_version]}")
     session = lake.spark  # which makes the catalog's database
     spaces = {table.name.rpartition(".")[0] for table in lake} | {lake.settings.ops_namespace}
     for space in sorted(spaces):
@@ -54,35 +54,31 @@ def set_up_table(table: Table) -> Result:
     """
     table.require_key()
     lake, spec = table.lake, all_changes.with_columns(table.spec)
-    is_there = lake.catalog.table_exists(table.name)
-    if not is_there or not table.stored.position.load:
+    if not lake.catalog.table_exists(table.name) or not table.stored.position.load:
         with suppress(ColumnTypeError, RowBordersError, UnreadableFileError):  # the load names them
             require_first_file(table)
     require_names(spec.lake_names, spec, spec.file)
-    stored, is_new = create_table(lake.catalog, spec, lake.settings.format_version, lambda: lake.spark)
+    made, is_new = create_table(lake.catalog, spec, lake.settings.format_version, lambda: lake.spark)
     if is_new:
-        table.stored = stored
+        table.stored = made
         return Result(table.source, "created")
-    stored = table.stored
     _, plan = schema_changes.follow(table.known, spec, table.policy)
     if not plan:
         return Result(table.source, "exists")
-    require_sound(stored)
-    columns = evolved(stored, plan)
+    require_sound(table.stored)
+    columns = evolved(table.stored, plan)
     change = Change("row delta", columns=columns.steps, properties=columns.properties)
-    commit_as_is(stored, change, stored.position, stored.position)
-    return Result(table.source, "exists", f"columns: {', '.join(map(_told, plan.steps)) or 'what files say of them'}")
+    commit_as_is(table.stored, change, table.stored.position, table.stored.position)
+    told = ", ".join(" ".join(step.values()) for step in plan.steps)
+    return Result(table.source, "exists", f"columns: {told or 'what files say of them'}")
 
 
-def require_first_file(table: Table) -> None:
-    """Raise what a table's first file shows to be wrong with its spec."""
+def require_first_file(table: Table) -> TableFiles:
+    """Return a table's files; raise what the first of them shows to be wrong with its spec."""
     table.require_key()
     spec = all_changes.with_columns(table.spec)
     reader, there = table.lake.source.reader(table.spec), table.lake.source.look(table.spec, None)
     files = [*there.loads.values(), *there.changes]
     shown = reader.columns(files[0], (), files[1:2]) if files else None
     schema_changes.follow(columns_of(spec), spec, table.policy, [shown] if shown else [])
-
-
-def _told(step: Step) -> str:
-    return " ".join(step.values())
+    return there

@@ -33,9 +33,9 @@ class RunRecord:
     tables: list[dict[str, Any]] = field(default_factory=list)
 
     def end(self, results: Results, error: str = "") -> None:
-        """Take over the results; `error` is what stopped the notebook before its end, if anything did."""
+        """Take over the results; none are ok. `error` is what stopped the notebook before its end, if anything did."""
         self.ended = _now()
-        self.outcome = "failed" if error else results.outcome
+        self.outcome = "failed" if error else results.outcome if results else "ok"
         self.error, self.tables = safe(error), [asdict(result) for result in results]
 
     @property

@@ -16,10 +16,22 @@ from frazil.core.changes import COMMITTED, OP
 from frazil.dms.position import Position
 from frazil.errors import many
 from frazil.report.tables import with_sentence
+from frazil.results import Shown
 
 SAMPLE, WIDEST, LONGEST = 10, 12, 60
 """The most rows, columns, and signs of a value that a cell shows."""
 Rows = list[dict[str, Any]]
+
+
+class Step(Shown):
+    """What a step came to: `value` is what the table's own step returned, or the Results that say why there is nothing."""
+
+    def __init__(self, value: Any):
+        self.value, self._shown = value, value.to_pandas()
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return what a cell shows, also when the value is gone."""
+        return self._shown
 
 
 def shown(value: Any) -> pd.DataFrame:
