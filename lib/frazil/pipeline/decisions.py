@@ -53,8 +53,13 @@ def stop(table: Table, why: str) -> str:
     number, _, before = position.stopped.partition(" ")
     if before != why:
         number = uuid4().hex[:6]
-        _decide(table, f"stop {why}", structs.replace(position, stopped=f"{number} {why}"))
+        halt(table, number, why)
     return number
+
+
+def halt(table: Table, number: str, why: str) -> None:
+    """Stop a table under an id, which resumes it."""
+    _decide(table, f"stop {why}", structs.replace(table.stored.position, stopped=f"{number} {why}"))
 
 
 def resume(table: Table, stop: str) -> None:

@@ -39,14 +39,14 @@ def append(lake: Lake, name: str, rows: list[dict[str, Any]]) -> None:
 
 def keep_commits(table: Table) -> None:
     """Append what a table's snapshots say of Frazil's commits since the last time."""
-    lake, since = table.lake, 0.0
+    lake, since = table.lake, 0
     if lake.catalog.table_exists(f"{lake.settings.ops_namespace}.commits"):
         newest = f"SELECT unix_millis(max(at)) FROM {_place(lake, 'commits')} WHERE table_name = {literal(table.name)}"
-        since = lake.spark.sql(newest).first()[0] or 0.0
+        ((since,),) = lake.spark.sql(newest).collect()
     rows = []
     for s in table.stored.ancestors():
         facts = {name: value for name, value in s.summary.items() if name.startswith("frazil.")}
-        if facts and s.committed_ms > since:
+        if facts and s.committed_ms > (since or 0):
             rows.append(row(str(s.id), table, s.committed_ms / 1000, facts))
     append(lake, "commits", rows)
 

@@ -48,7 +48,7 @@ class LoadWaitsError(FrazilError, code="load-waits"):
 class Look:
     """The files of a table at one time, and what is applied of them."""
 
-    def __init__(self, table: Table):
+    def __init__(self, table: Table, audits: bool = False):
         stored, self.table = table.refresh(), table
         if (known := known_columns(stored.metadata)) is None:
             cure = "run 00_setup; or take the table over: call adopt(place) on it"
@@ -56,7 +56,7 @@ class Look:
         require_sound(stored)
         spec, position = table.read_spec(), stored.position
         self.reader = table.lake.source.reader(spec)
-        self.audits = position.stopped.startswith(f"{BY_AUDIT} ")
+        self.audits = audits or position.stopped.startswith(f"{BY_AUDIT} ")
         lists_all = self.audits or not (position.last and position.load)
         self.there = table.lake.source.look(spec, None if lists_all else position)
         self._batch = partial(Batch, table.source, reader=self.reader, picked_up=time.time(), there=self.there)
@@ -125,7 +125,7 @@ class Look:
         there, table, settings = self.there, self.table, self.table.lake.settings
         applied, accepted = applied_files(applied_batches(table)), self._accepted(position)
         files = pending_files(there, structs.replace(position, accepted=accepted), applied)
-        undecided = self._require_in_order(position, applied, bool(files) and files[0].name in position.accepted)
+        undecided = self.require_in_order(position, applied, bool(files) and files[0].name in position.accepted)
         if not files:
             return None
         memory = min(MOST_MEMORY, table.lake.budget.size // (2 * settings.parallel_tables))
@@ -150,7 +150,7 @@ class Look:
         before = {name: place for one in known for name, place in one.items() if order_of(place) > last}
         return {**before, **position.accepted}
 
-    def _require_in_order(self, position: Position, applied: Applied, is_accepted: bool) -> set[str]:
+    def require_in_order(self, position: Position, applied: Applied, is_accepted: bool) -> set[str]:
         """Raise what stops the table, once for the files of this look; a file that a person accepted comes before.
 
         Returns the names of the files that wait for a decision.

@@ -9,21 +9,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import obstore
-from msgspec import structs
 
 from frazil.dms.applied import applied_files
-from frazil.dms.load_rule import LoadChangedError, require_same_load
-from frazil.dms.pending import audit
 from frazil.dms.position import read_position
 from frazil.engine.work import for_each
+from frazil.errors import FrazilError
 from frazil.iceberg import compaction, upkeep
 from frazil.iceberg.side_files import unnamed
 from frazil.iceberg.snapshots import POSITION
 from frazil.iceberg.soundness import require_sound
-from frazil.iceberg.swap import Change, commit_as_is, pass_others
-from frazil.pipeline import ledger, run
-from frazil.pipeline.facts import KIND
-from frazil.pipeline.look import BY_AUDIT, applied_batches, is_by_audit
+from frazil.iceberg.swap import pass_others
+from frazil.pipeline import decisions, ledger, run
+from frazil.pipeline.look import BY_AUDIT, Look, applied_batches
 from frazil.results import Result, Results
 
 if TYPE_CHECKING:
@@ -72,7 +69,7 @@ def maintain_table(table: Table, dry_run: bool = False) -> Result:
             raise error
     notes = [f"{name}: {count}" for name, count in counts.items() if dry_run] + [str(error) for error in errors]
     position, gc = table.stored.position, table.stored.metadata.properties.get("gc.enabled")
-    notes += [f"stopped by the {position.stopped}"] if is_by_audit(position) else []
+    notes += [f"stopped by the {position.stopped}"] if position.stopped.startswith(f"{BY_AUDIT} ") else []
     notes += ["gc.enabled is false: others need the files"] if gc == "false" else []
     status = ("due" if dry_run else "maintained") if counts else "unchanged"
     return Result(table.source, status, "; ".join(notes), counts={} if dry_run else counts)
@@ -84,7 +81,7 @@ def _actions(table: Table) -> list[Action]:
     hours, days, orphans = settings.keep_hours, timedelta(settings.daily_tags), settings.orphan_days
     target = int(stored.metadata.properties.get("write.target-file-size-bytes", 256 << 20))
     actions: list[Action] = [
-        ("audit", lambda: 0, lambda: len(audit_table(table))),
+        ("audit", lambda: 0, lambda: audit_table(table)),
         ("tag", lambda: len([*upkeep.missing_tags(stored, now, days)]), lambda: len(upkeep.keep_states(stored, days))),
         ("compact", lambda: sum(map(len, compaction.plan(stored, target))), lambda: _compact(table, target)),
         ("manifests", lambda: stored.manifests > upkeep.MANY_MANIFESTS, lambda: upkeep.rewrite_manifests(stored)),
@@ -120,23 +117,18 @@ def _side_files(table: Table, remove: bool = False) -> int:
     return len(paths)
 
 
-def audit_table(table: Table) -> list[str]:
-    """Compare all files of a table with what is applied, which a run cannot afford; stop the table by what is found.
+def audit_table(table: Table) -> int:
+    """Compare all files of a table with what is applied, which a run cannot afford; stop it by what is found, and return 1.
 
-    The stop is a commit of the position. It ends by itself once the finding is gone.
+    The stop ends by itself once the finding is gone.
     """
-    stored = table.refresh()
-    position = stored.position
+    position = table.refresh().position
     if not position.load or position.stopped:
-        return []
-    there, applied = table.lake.source.look(table.read_spec(), None), applied_files(applied_batches(table))
-    names = [name for finding in audit(there, position, applied) for name in finding.names]
+        return 0
+    look, applied = Look(table, audits=True), applied_files(applied_batches(table))
     try:
-        require_same_load(there, position, applied, table.source)
-    except LoadChangedError:
-        names += [*there.loads]
-    if names:
-        change = Change("row delta", summary={KIND: "audit"})
-        after = structs.replace(position, stopped=f"{BY_AUDIT} {' '.join(names[:5])}")
-        commit_as_is(stored, change, position, after)
-    return names
+        look.require_in_order(position, applied, is_accepted=False)
+    except FrazilError as found:
+        decisions.halt(table, BY_AUDIT, found.problem)
+        return 1
+    return 0

@@ -11,13 +11,12 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from frazil.core.lake_values import lake_values
 from frazil.dms.applied import batch_of
-from frazil.dms.file_names import base_name
-from frazil.dms.position import Position, read_position
+from frazil.dms.position import Position
 from frazil.errors import FrazilError, many
 from frazil.iceberg.data_files import LAST_UPDATED, LINEAGE
 from frazil.iceberg.locate import locate
 from frazil.iceberg.read_rows import live_rows, rows_at
-from frazil.iceberg.snapshots import POSITION, Snapshot
+from frazil.iceberg.snapshots import Snapshot
 from frazil.pipeline.explore import ExploreError, clock
 from frazil.pipeline.facts import KIND
 from frazil.pipeline.waiting_keys import key_texts, keys_of
@@ -85,25 +84,20 @@ def _told(table: Table, key: pa.Table, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _origin(table: Table, key: pa.Table, made: Snapshot) -> list[tuple[str, int, str]]:
-    """Return the rows of a commit's batch that have a key, before or after. Raises ExploreError if its files are gone."""
-    if made.summary.get(KIND) not in ("load", "changes"):
-        raise ExploreError(f"no file: {made.summary.get(KIND) or made.summary.get('operation')}", "see history()")
-    own, before = (_position(table, s) for s in (made, table.stored.snapshot(made.parent)))
+    """Return the rows in the files of a commit that have a key, before or after. Raises ExploreError if files are gone."""
+    kind = made.summary.get(KIND) or made.summary.get("operation")
+    if kind not in ("load", "changes"):
+        raise ExploreError(f"no file: {kind}", "see history()")
     reader, there = table.lake.source.reader(table.read_spec()), table.lake.source.look(table.spec, None)
-    named = there.loads if made.summary[KIND] == "load" else {file.name: file for file in there.changes}
-    names = batch_of(own, made.summary, 0.0).files or named
+    named = there.loads if kind == "load" else {file.name: file for file in there.changes}
+    names = batch_of(Position(), made.summary, 0.0).files or named
     if gone := [name for name in names if name not in named]:
         raise ExploreError(f"{', '.join(gone[:3])} of its batch are gone", "bring them back")
     found, text = list[tuple[str, int, str]](), key_texts(key)[0].as_py()
     for file in map(named.__getitem__, names):
         columns = reader.columns(file)
-        begin, end = (p.rows if base_name(p.last) == file.name else None for p in (before, own))
-        for changes in reader.read(file, columns, begin or 0, end) if columns else ():
-            touching = [n for n, keys in keys_of(changes, key.column_names, [text]).items() if text in keys]
+        for changes in reader.read(file, columns) if columns else ():
+            touching = [n for n, keys in keys_of(changes, key.column_names, {text}).items() if text in keys]
             facts = changes.facts.take(pa.array(touching, pa.int64())).select(["number", "op"]).to_pylist()
             found += [(file.name, fact["number"], fact["op"]) for fact in facts]
     return found
-
-
-def _position(table: Table, made: Snapshot | None) -> Position:
-    return read_position(made.summary[POSITION], table.source) if made and POSITION in made.summary else Position()
