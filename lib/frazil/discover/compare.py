@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -16,16 +17,25 @@ from frazil.discover.source_values import texts
 from frazil.errors import safe
 from frazil.results import Result
 from frazil.settings.column import Column
+from frazil.settings.parameters import Settings
+from frazil.settings.source_database import connect
 
 Pairs = list[tuple[Column, str]]
 """The columns that both sides have, each with its name in the source."""
 
 
-def compare_table(table: Any, engine: Engine, numbers: Numbers) -> Result:
-    """Compare every column that both sides have, of every row. Changes that are not applied yet count as differences.
+@contextmanager
+def comparison(settings: Settings, numbers: Numbers) -> Iterator[Callable[[Any], Result]]:
+    """Give what compares a table with the source database that the settings name; `numbers` makes numbers of keys."""
+    engine = connect(settings)
+    try:
+        yield partial(compare_table, engine=engine, numbers=numbers)
+    finally:
+        engine.dispose()
 
-    `numbers` makes numbers of keys, as the lake's table does.
-    """
+
+def compare_table(table: Any, engine: Engine, numbers: Numbers) -> Result:
+    """Compare every column that both sides have, of every row. Changes that are not applied yet count as differences."""
     if not table.spec.key:
         return Result(table.source, "not compared", "its rows are changes, and the source's are not")
     table.refresh()

@@ -118,8 +118,7 @@ class BatchLatest(_Value):
 class WrittenBatch(_Value):
     """A batch whose files are written, which no reader sees. It may be committed twice: the second time finds the first.
 
-    `again` writes its files again, for a newer state of the table. `times` are those of its changes; None, as of a load:
-    nobody measures delays.
+    `again` writes its files again, for a newer state of the table.
     """
 
     batch: Batch
@@ -127,7 +126,6 @@ class WrittenBatch(_Value):
     position: Position
     counts: Mapping[str, int]
     again: Callable[[], Change]
-    times: tuple[np.ndarray, np.ndarray] | None = None
 
 
 @dataclass(frozen=True, repr=False)

@@ -88,7 +88,7 @@ def finish(lake: Lake, *results: Results | Step | Commit | None) -> None:
 
 def _let_go(step: Step) -> None:
     """Keep of a step only what is shown, and what finds the commit of a written batch."""
-    step.value = replace(step.value, again=_gone, times=None) if isinstance(step.value, WrittenBatch) else None
+    step.value = replace(step.value, again=_gone) if isinstance(step.value, WrittenBatch) else None
 
 
 def _gone() -> Change:

@@ -16,23 +16,21 @@ NEWEST, DECISION = "frazil.newest", "frazil.decision"
 """Entries of a summary: the kind of a batch; its counts; its delays by stage; the newest time of the source in it, in epoch seconds; what a person decided."""
 
 
-def of_batch(batch: Batch, counts: dict[str, int], committed: np.ndarray) -> dict[str, str]:
-    """Return what is known of a batch once it is written; `committed` are the times of its changes, in epoch seconds."""
+def of_batch(batch: Batch, counts: dict[str, int], committed: np.ndarray, landed: np.ndarray | None) -> dict[str, str]:
+    """Return what is known of a batch once it is written, with its delays until now.
+
+    `committed` and `landed` are those of each change, in epoch seconds; without `landed` there are no delays, as of a
+    load. Delays by stage: `dms` from the source's commit to the file, `wait` from the file to its look, `work` from there
+    to the commit, `total` of all.
+    """
     found = {KIND: batch.kind, COUNTS: json.dumps(counts)}
     if batch.kind != "replay":
         found |= summary_of(batch.reader.storage, batch.files, batch.left)
     if not np.isnan(committed).all():
         found[NEWEST] = str(float(np.nanmax(committed)))
+    if landed is not None:
+        now = time.time()
+        work = np.full(len(committed), now - batch.picked_up)
+        stages = {"dms": landed - committed, "wait": batch.picked_up - landed, "work": work, "total": now - committed}
+        found[DELAYS] = json.dumps({stage: histogram(seconds) for stage, seconds in stages.items()})
     return found
-
-
-def delays(batch: Batch, committed: np.ndarray, landed: np.ndarray) -> dict[str, str]:
-    """Return the delays of a batch that is committed now; `committed` and `landed` are those of each change, in epoch seconds.
-
-    By stage: `dms` from the source's commit to the file, `wait` from the file to its look, `work` from there to the
-    commit, `total` of all.
-    """
-    now = time.time()
-    work = np.full(len(committed), now - batch.picked_up)
-    stages = {"dms": landed - committed, "wait": batch.picked_up - landed, "work": work, "total": now - committed}
-    return {DELAYS: json.dumps({stage: histogram(seconds) for stage, seconds in stages.items()})}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,11 +119,7 @@ class Lake:
 
     def compare(self) -> Results:
         """Compare each table with the source database, value by value."""
-        from frazil.discover.compare import compare_table
-        from frazil.settings.source_database import connect
+        from frazil.discover.compare import comparison
 
-        engine = connect(self.settings)
-        try:
-            return Results(run.each(self, partial(compare_table, engine=engine, numbers=key_numbers)))
-        finally:
-            engine.dispose()
+        with comparison(self.settings, key_numbers) as compare_table:
+            return Results(run.each(self, compare_table))

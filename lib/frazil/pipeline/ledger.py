@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 COLUMNS = "id STRING, table_name STRING, at TIMESTAMP, facts STRING"
 NAMES = ("commits", "maintenance", "quarantine")
+SHOWN = ("path", "number", "column", "reason", "since")
+"""What is kept of a row that waits: its bytes are in its file, and in the side file."""
 
 
 def row(number: str, table: Table, at_s: float, facts: dict[str, Any]) -> dict[str, Any]:
@@ -37,30 +39,36 @@ def append(lake: Lake, name: str, rows: list[dict[str, Any]]) -> None:
         lake.say(f"{lake.settings.ops_namespace}.{name} is not kept: {type(error).__name__}: {error}")
 
 
-def keep_commits(table: Table) -> None:
-    """Append what a table's snapshots say of Frazil's commits since the last time."""
-    lake, since = table.lake, 0
-    if lake.catalog.table_exists(f"{lake.settings.ops_namespace}.commits"):
-        newest = f"SELECT unix_millis(max(at)) FROM {_place(lake, 'commits')} WHERE table_name = {literal(table.name)}"
-        ((since,),) = lake.spark.sql(newest).collect()
-    rows = []
+def keep_facts(table: Table) -> None:
+    """Append Frazil's commits and the rows that began to wait since the last time, before their snapshots expire."""
+    commits, waiting = [], []
     for s in table.stored.ancestors():
-        facts = {name: value for name, value in s.summary.items() if name.startswith("frazil.")}
-        if facts and s.committed_ms > (since or 0):
-            rows.append(row(str(s.id), table, s.committed_ms / 1000, facts))
-    append(lake, "commits", rows)
+        if facts := {name: value for name, value in s.summary.items() if name.startswith("frazil.")}:
+            commits.append(row(str(s.id), table, s.committed_ms / 1000, facts))
+    for one in table.waiting(table.stored.position).to_pylist():
+        shown = {name: one[name] for name in SHOWN}
+        waiting.append(row(f"{one['path']} {one['number']}", table, one["since"].timestamp(), shown))
+    for name, rows in (("commits", commits), ("quarantine", waiting)):
+        newest = _newest(table, name)
+        append(table.lake, name, [row for row in rows if round(row["at"].timestamp() * 1e6) > newest])
+
+
+def _newest(table: Table, name: str) -> int:
+    """Return the time of a table's newest row in one of the tables, in epoch microseconds; 0: there is none."""
+    if not table.lake.catalog.table_exists(f"{table.lake.settings.ops_namespace}.{name}"):
+        return 0
+    query = f"SELECT unix_micros(max(at)) FROM {_place(table.lake, name)} WHERE table_name = {literal(table.name)}"
+    return table.lake.spark.sql(query).collect()[0][0] or 0
 
 
 def keep_small(lake: Lake) -> None:
     """Make few files of many in the tables of `ops_namespace`, and expire their old snapshots."""
-    system, yesterday = f"{quoted(lake.settings.catalog)}.system", datetime.now(UTC) - timedelta(days=1)
+    older = f"older_than => timestamp '{datetime.now(UTC) - timedelta(days=1):%Y-%m-%d %H:%M:%S}'"
     for place in (f"{lake.settings.ops_namespace}.{name}" for name in NAMES):
         if lake.catalog.table_exists(place):
             of = f"table => {literal(quoted(place))}"
-            lake.spark.sql(f"CALL {system}.rewrite_data_files({of})")
-            lake.spark.sql(
-                f"CALL {system}.expire_snapshots({of}, older_than => timestamp '{yesterday:%Y-%m-%d %H:%M:%S}')"
-            )
+            for call in (f"rewrite_data_files({of})", f"expire_snapshots({of}, {older})"):
+                lake.spark.sql(f"CALL {quoted(lake.settings.catalog)}.system.{call}")
 
 
 def _place(lake: Lake, name: str) -> str:

@@ -55,7 +55,7 @@ def write_load(table: Table, batch: Batch, columns: BatchColumns) -> WrittenBatc
     accepted = {name: after for name, after in batch.after.accepted.items() if order_of(after) > order_of(last)}
     side_file = side_files.store(table.lake.state, table.name, waiting)
     position = structs.replace(batch.after, last=last, quarantine=side_file, accepted=accepted)
-    told = replace(change, summary=facts.of_batch(_left_after(batch, last), counts, np.array(times[-1:])))
+    told = replace(change, summary=facts.of_batch(_left_after(batch, last), counts, np.array(times[-1:]), None))
     again = partial(_change, table, batch, columns, [], [])
     return WrittenBatch(batch, swap.written(table.stored, told), position, counts, again)
 

@@ -57,7 +57,7 @@ def maintain_table(table: Table, dry_run: bool = False) -> Result:
     require_sound(table.refresh())
     counts, errors = dict[str, int](), list[Exception]()
     if not dry_run:
-        ledger.keep_commits(table)
+        ledger.keep_facts(table)
     for name, due, do in _actions(table):
         try:
             if count := 0 if table.lake.stop.is_set() else (due if dry_run else do)():

@@ -73,7 +73,7 @@ def keep_fast(table: Table) -> Result:
         if settings.run_for_s:
             fold(stored)
         if wants_expiry(stored, settings.keep_hours):
-            ledger.keep_commits(table)
+            ledger.keep_facts(table)
             expire(stored, settings.keep_hours)
     if stored.own and stored.own.id != stored.head_id:
         pass_others(stored)

@@ -25,7 +25,7 @@ from frazil.iceberg.columns import Columns, Known, known_columns
 from frazil.iceberg.key_segments import Segments
 from frazil.iceberg.swap import PositionMovedError
 from frazil.iceberg.table import LakeTable
-from frazil.pipeline import all_changes, decisions, explore, facts, quarantine, row_origin, schema_changes
+from frazil.pipeline import all_changes, decisions, explore, quarantine, row_origin, schema_changes
 from frazil.pipeline.batch import Batch, BatchChanges, BatchColumns, BatchLatest, Commit, WrittenBatch
 from frazil.pipeline.column_rules import same_columns
 from frazil.pipeline.load import write_load
@@ -170,12 +170,9 @@ class Table:
 
     def commit(self, written: WrittenBatch) -> Commit:
         """Make the swap of a written batch, exactly once; if others committed meanwhile, the files are written again."""
-        batch, first = written.batch, written.written
-        if written.times:
-            summary = {**first.change.summary, **facts.delays(batch, *written.times)}
-            first = replace(first, change=replace(first.change, summary=summary))
+        batch = written.batch
         try:
-            made = swap.commit(self.stored, first, written.again, batch.planned, written.position)
+            made = swap.commit(self.stored, written.written, written.again, batch.planned, written.position)
         except PositionMovedError:
             if self._last is None or self._last.position != written.position:
                 raise

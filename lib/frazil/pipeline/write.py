@@ -44,13 +44,12 @@ def write_changes(table: Table, latest: BatchLatest) -> WrittenBatch:
         _require_not_older(table, changes)
     latest, change = _written(table, latest)
     counts = _counts(latest)
-    told = replace(change, summary=facts.of_batch(batch, counts, changes.times[0]))
+    told = replace(change, summary=facts.of_batch(batch, counts, *changes.times))
     kept, side_file = latest.kept, batch.planned.quarantine
     if kept.waiting is not kept.before or batch.replay:
         side_file = side_files.store(table.lake.state, table.name, kept.waiting)
     position = structs.replace(batch.after, quarantine=side_file)
-    written, again = swap.written(table.stored, told), partial(_change, table, latest)
-    return WrittenBatch(batch, written, position, counts, again, changes.times)
+    return WrittenBatch(batch, swap.written(table.stored, told), position, counts, partial(_change, table, latest))
 
 
 def _written(table: Table, latest: BatchLatest) -> tuple[BatchLatest, Change]:
