@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
@@ -23,6 +22,7 @@ from frazil.iceberg.sql_text import quoted
 from frazil.pipeline.facts import COUNTS, DECISION, KIND, NEWEST
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql import DataFrame
 
     from frazil.iceberg.table import LakeTable
@@ -75,6 +75,8 @@ def state(table: Table, at: Any) -> Snapshot:
 
 def history(table: Table, newest: int = 5) -> pd.DataFrame:
     """Return the newest commits, with their times in UTC."""
+    import pandas as pd
+
     return pd.DataFrame([_commit(table, snapshot) for snapshot in islice(table.refresh().ancestors(), newest)])
 
 
@@ -105,6 +107,8 @@ def blocks(table: Table, wanted: pa.Schema | None = None) -> Iterator[pa.Table]:
 
 def head(table: Table, count: int = 5) -> pd.DataFrame:
     """Return some rows, without a JVM."""
+    import pandas as pd
+
     names = table.refresh().metadata.schema().column_names
     found = islice((row for block in blocks(table) for row in block.slice(0, count).to_pylist()), count)
     return pd.DataFrame([[*row.values()] for row in found], columns=names, dtype=object)
@@ -126,6 +130,8 @@ def sql(lake: Lake, text: str) -> DataFrame:
 
 def waiting(lake: Lake) -> pd.DataFrame:
     """Return the rows in quarantine of all tables; a table that cannot be read has a row whose reason says so."""
+    import pandas as pd
+
     rows: list[dict[str, Any]] = []
     for table, found in for_each(lake, _waiting).items():
         rows += [{"table": table.source, "reason": str(found)}] if isinstance(found, FrazilError) else found
@@ -156,6 +162,8 @@ def states(lake: Lake, source_time: str | None = None) -> pd.DataFrame:
     Rows have the names of the lake's tables. `holds_to` is the newest time of the source that is in the state; a commit
     that has none counts with its own time. Snapshot 0: there is no such state.
     """
+    import pandas as pd
+
     when = epoch_ms(source_time) if source_time else None
     found = for_each(lake, lambda table: _as_of(table, when))
     none = {"snapshot": 0, "committed": "–", "holds_to": "–"}

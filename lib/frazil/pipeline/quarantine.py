@@ -15,7 +15,7 @@ from frazil.core.latest import Latest, latest
 from frazil.engine.read import BadRowError
 from frazil.engine.waiting_rows import WAITING, BatchFiles
 from frazil.errors import NAMED, FrazilError, many
-from frazil.pipeline.waiting_keys import BEHIND, Touch, in_order, key_texts, places_of, set_aside, touches
+from frazil.pipeline.waiting_keys import BEHIND, Touch, good_rows, in_order, key_texts, places_of, set_aside, touches
 from frazil.settings.parameters import Settings
 from frazil.settings.spec import TableSpec
 
@@ -99,7 +99,7 @@ def kept(before: pa.Table, changes: Changes, of: BatchFiles, key: Sequence[str],
     """
     bad = changes.bad
     rows = {(-1, n): row for n, row in enumerate(before.to_pylist())}
-    rows |= set_aside(of, bad, zip(bad["column"].to_pylist(), bad["reason"].to_pylist(), strict=True))
+    rows |= set_aside(of, bad)
     if not key:
         return Kept(None, before, _waiting(rows.values(), before, of), len(bad))
     if not (rows or of.replay or doubted):
@@ -108,7 +108,7 @@ def kept(before: pa.Table, changes: Changes, of: BatchFiles, key: Sequence[str],
     wanted = {key for row in waiting for key in row.keys}
     aside, obsolete = in_order([*waiting, *touches(changes, of, wanted, {*doubted})])
     if aside:
-        rows |= set_aside(of, changes.facts.take(pa.array([*aside])), (("", why) for why in aside.values()))
+        rows |= set_aside(of, good_rows(of, changes.facts.take(pa.array([*aside])), aside.values()))
         others = pa.array(np.delete(np.arange(len(changes.rows)), [*aside]))
         changes = Changes(changes.rows.take(others), changes.facts.take(others), bad)
     last = max(places_of(changes.facts[-1:]), default=(-1, -1))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
@@ -22,6 +21,8 @@ from frazil.pipeline.facts import KIND
 from frazil.pipeline.waiting_keys import key_texts, keys_of
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from frazil.pipeline.steps import Table
 
 
@@ -30,6 +31,8 @@ def find(table: Table, *key: Any) -> pd.DataFrame:
 
     `origin` has file, number and operation of the rows of DMS's from which it came, or why they cannot be shown.
     """
+    import pandas as pd
+
     table.refresh()
     wanted = _typed(table, key) if key else _changed_last(table)
     return pd.DataFrame([_told(table, wanted, row) for row in _rows(table, wanted)])

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +17,7 @@ from frazil.core.bad_rows import BAD, as_mask
 from frazil.core.changes import OP, OPERATIONS, Changes, Reading, judged
 from frazil.core.key_changes import APPLY, events
 from frazil.core.rows import Rows
-from frazil.engine.waiting_rows import BatchFiles
+from frazil.engine.waiting_rows import WAITING, BatchFiles, as_files
 
 BEHIND = "waits behind a row of its key"
 NOT_STORED = "lacks columns, and its row is not stored"
@@ -104,37 +103,43 @@ def touches(changes: Changes, of: BatchFiles, wanted: set[str], doubted: set[str
         yield Touch(place, were or keys, why, at, bool(lacks[at]))
 
 
-def set_aside(of: BatchFiles, places: pa.Table, reasons: Iterable[tuple[str, str]]) -> dict[Place, dict]:
-    """Return rows of a batch as rows that wait, by their places, each for a column and a reason; files are read again.
+def set_aside(of: BatchFiles, bad: pa.Table) -> dict[Place, dict]:
+    """Return rows of a batch, as `BAD` has them, as rows that wait, by their places; those of a replay keep what is known."""
+    new, rows = {"batch": of.batch, "followed": False, "since": datetime.now(UTC), "keys": []}, list[dict]()
+    for row in bad.to_pylist():
+        its = of.columns[row["file"]]
+        header = [*its.names] if its and its.dialect and its.dialect.header else None
+        form = {"form": "csv" if its and its.dialect else "parquet", "header": header}
+        rows.append(new | row | form | {"path": of.files[row["file"]].path})
+    again = as_files(pa.Table.from_pylist(rows, WAITING), of.reader)
+    reader = replace(of.reader, storage=again.storage)
+    for file, first in zip(again.files, again.first, strict=True):
+        columns = of.columns[rows[first]["file"]]
+        for part in reader.rows(file, columns) if columns else ():
+            for number, keys in _known_keys(part, columns.reading).items():
+                rows[first + number - 1]["keys"] = keys
+    if of.replay:
+        for row, was in zip(rows, of.replay.rows_at(bad).to_pylist(), strict=True):
+            row |= was | {"column": row["column"], "reason": row["reason"], "keys": was["keys"] or row["keys"]}
+    return dict(zip(places_of(bad), rows, strict=True))
 
-    Rows of a replay keep what is known of them.
-    """
-    rows: dict[Place, dict] = {}
+
+def good_rows(of: BatchFiles, places: pa.Table, reasons: Iterable[str]) -> pa.Table:
+    """Return good rows of a batch as `BAD` has bad ones, each with a reason; their bytes are read again."""
+    found: list[bytes] = []
     for file, own in groupby(places_of(places), key=itemgetter(0)):
-        its: Any = of.columns[file]
-        header = [*its.names] if its.dialect and its.dialect.header else None
-        form = {"path": of.files[file].path, "form": "csv" if its.dialect else "parquet", "header": header}
         numbers = [number for _, number in own]
-        for part in of.reader.rows(of.files[file], its, numbers[0] - 1, numbers[-1]):
-            for number, keys in _known_keys(part, its.reading, numbers).items():
-                rows[file, number] = form | {"number": number, "raw": part.raw(number), "keys": keys}
-    new = {"batch": of.batch, "followed": False, "since": datetime.now(UTC)}
-    were = of.replay.rows_at(places).to_pylist() if of.replay else [{}] * len(places)
-    for row, was, (column, reason) in zip(rows.values(), were, reasons, strict=True):
-        row |= new | was | {"column": column, "reason": reason, "keys": was.get("keys") or row["keys"]}
-    return rows
+        for part in of.reader.rows(of.files[file], of.columns[file], numbers[0] - 1, numbers[-1]):
+            found += [part.raw(number) for number in np.intersect1d(part.numbers, numbers).tolist()]
+    return pa.table([places["file"], places["number"], [""] * len(places), [*reasons], found], schema=BAD)
 
 
-def _known_keys(rows: Rows, reading: Reading, numbers: Sequence[int]) -> dict[int, list[str]]:
-    """Return the keys of those rows that have some numbers, none if they are unknown; a bad operation may change a key."""
-    there = {*rows.numbers.tolist(), *dict(rows.unreadable)}
-    known: dict[int, list[str]] = {number: [] for number in numbers if number in there}
-    if key := reading.spec.key:
-        wanted = np.isin(rows.numbers, numbers)
-        rows = replace(rows, fields=rows.fields.filter(pa.array(wanted)), numbers=rows.numbers[wanted])
-        values, facts, faults = judged(rows, reading)
-        facts[OP] = pc.if_else(pc.is_in(facts[OP], pa.array(OPERATIONS)), facts[OP], "U")
-        found = keys_of(Changes(pa.table(values), pa.table(facts), BAD.empty_table()), key)
-        unknown = {at for fault in faults if fault.column in key for at in np.flatnonzero(fault.mask).tolist()}
-        known |= {int(rows.numbers[at]): keys for at, keys in found.items() if at not in unknown}
-    return known
+def _known_keys(rows: Rows, reading: Reading) -> dict[int, list[str]]:
+    """Return the known keys of rows, by their numbers; a row with a bad operation may change its key."""
+    if not (key := reading.spec.key):
+        return {}
+    values, facts, faults = judged(rows, reading)
+    facts[OP] = pc.if_else(pc.is_in(facts[OP], pa.array(OPERATIONS)), facts[OP], "U")
+    found = keys_of(Changes(pa.table(values), pa.table(facts), BAD.empty_table()), key)
+    unknown = {at for fault in faults if fault.column in key for at in np.flatnonzero(fault.mask).tolist()}
+    return {int(rows.numbers[at]): keys for at, keys in found.items() if at not in unknown}

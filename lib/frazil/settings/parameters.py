@@ -86,8 +86,6 @@ class Settings(Shown, Entries):
     """Source tables to process, as `schema.table`; empty: all that have a spec."""
     ignore_tables: Names = ()
     """Source tables that need no spec, as `schema.table` with `%` for any text."""
-    unknown_tables: Literal["ignore", "create"] = "ignore"
-    """Messages for tables without a spec: `ignore` them, or `create` spec and table by the control record."""
     format_version: Literal[2, 3] = 3
     """Iceberg format of new tables. Athena needs 2."""
     changes: Changes = Changes()

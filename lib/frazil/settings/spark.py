@@ -55,12 +55,13 @@ def session(settings: Settings, say: Callable[[str], None] = print) -> SparkSess
 
 def heap(settings: Settings) -> int:
     """Return the heap of Spark's JVM in bytes: of the one that is there, else of the one that would start."""
-    from pyspark import SparkContext
+    if GATEWAY in os.environ or "pyspark" in sys.modules:  # else no JVM is there
+        from pyspark import SparkContext
 
-    if GATEWAY in os.environ:
-        SparkContext._ensure_initialized()
-    if SparkContext._jvm:
-        return SparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory()
+        if GATEWAY in os.environ:
+            SparkContext._ensure_initialized()
+        if SparkContext._jvm:
+            return SparkContext._jvm.java.lang.Runtime.getRuntime().maxMemory()
     found = re.fullmatch(r"(\d+)([kmgt])b?", settings.spark_options.get("spark.driver.memory", "").lower())
     return int(found[1]) * 1024 ** ("kmgt".index(found[2]) + 1) if found else default_heap()
 
