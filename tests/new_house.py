@@ -266,12 +266,6 @@ def find(world: World, table: str, key: tuple) -> list[dict]:
     ]
 
 
-def states(world: World, source_time: str) -> dict[str, dict]:
-    """Return the last state of each table with nothing newer than a time of the source."""
-    rows = opened(world, {}).states(source_time or None).to_dict("records")
-    return {row["table"].split(".", 1)[-1]: row for row in rows}
-
-
 @contextmanager
 def _asked(world: World, table: str):
     """Give the table; raise the world's error where the library has no answer."""

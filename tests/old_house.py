@@ -23,7 +23,6 @@ from frazil_old.config.source_database import ENGINES
 from frazil_old.config.spark_session import get_spark
 from frazil_old.errors import FrazilError
 from frazil_old.flows import adopt, cdc, full_load, lag, ledger, maintenance, plan, quarantine_replay, setup, warehouses
-from frazil_old.flows.explore import as_of
 from frazil_old.flows.row_history import FACTS, key_history, origin
 from frazil_old.flows.workbook import Workbook
 from frazil_old.lake import jvm, other_writers, rollback, table_pause
@@ -315,12 +314,6 @@ def find(world: World, table: str, key: tuple) -> list[dict]:
             {"did": e["operation"], "values": {c: v for c, v in e.items() if c not in FACTS}, "origin": rows(e)}
             for e in key_history(book, of, texts)
         ]  # fmt: skip
-
-
-def states(world: World, source_time: str) -> dict[str, dict]:
-    """Return the last state of each table with nothing newer than a time of the source."""
-    rows = _by_table(as_of(_book(world, "explore", {}), source_time).rows)
-    return {t: {**r, "snapshot": int(r.get("snapshot") or 0)} for t, r in rows.items()}
 
 
 @contextmanager

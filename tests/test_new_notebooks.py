@@ -16,7 +16,7 @@ from dms_writer import FILE1, FILE2, D, Folder, I, U, columns_of
 from frazil.settings.parameters import Settings
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
-OF_CELLS = {"env", "settings", "table", "key", "since", "source_time"}
+OF_CELLS = {"env", "settings", "table", "key"}
 """Parameters that are no settings."""
 KILL = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
 

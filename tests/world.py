@@ -240,10 +240,6 @@ class World:
         """
         return house().find(self, table, key)
 
-    def states(self, source_time: str = "") -> dict[str, dict]:
-        """Return the last state of each table with nothing newer than a time of the source: `snapshot`, `holds_to`, `known_by`."""
-        return house().states(self, source_time)
-
     def changed(self, what: str, old, new):
         """Return what this library does where the two differ on purpose; `what` is a name in changed.md."""
         assert f"| `{what}` |" in CHANGED.read_text(), f"{CHANGED.name} does not list {what}"

@@ -15,6 +15,7 @@ from frazil.iceberg import compaction, side_files
 from frazil.iceberg.catalog import opened_table
 from frazil.pipeline import lake as lakes
 from frazil.pipeline import ledger
+from frazil.pipeline.explore import ExploreError
 
 
 @pytest.fixture
@@ -66,6 +67,26 @@ def test_old_side_files_without_a_snapshot_go_and_a_table_that_is_not_compacted_
     found = opened().maintain()[0]
     assert "n is nested" in found.note and {*found.counts} == {"side_files", "expire"}
     assert [e["path"] for batch in obstore.list(of.state) for e in batch] == [files[1].path]
+
+
+def test_states_rows_and_sql_know_tables_by_their_source_names(opened):
+    of = opened(keep_hours=9.0)
+    table = of["public.t"]
+    states, history = of.states(), table.history(9)
+    assert states.snapshot[table.name] == history.snapshot[0] and states.position.iloc[0].endswith("000001000.csv")
+    assert (
+        sorted(map(tuple, table.rows(at=states.snapshot.iloc[0]).collect()))
+        == [(1, 9), (2, 9)]
+        == [*map(tuple, table.head().values)]
+    )
+    load = history[history.kind == "load"]
+    assert [tuple(row) for row in table.rows(at=load.committed.iloc[0] + "999").orderBy("id").collect()] == [
+        (1, 0),
+        (2, 0),
+    ]
+    assert of.sql("select 'public.t' as x, count(*) as n from public.t").collect()[0][:] == ("public.t", 2)
+    with pytest.raises(ExploreError, match="no state 17 is kept"):
+        table.rows(at=17)
 
 
 def test_ops_tables_that_cannot_be_written_stop_no_table(opened, monkeypatch):

@@ -19,20 +19,17 @@ from frazil.iceberg import side_files
 from frazil.iceberg.read_rows import live_rows
 from frazil.iceberg.snapshots import POSITION, Snapshot
 from frazil.iceberg.sql_text import quoted
-from frazil.pipeline.facts import COUNTS, DECISION, KIND, NEWEST
+from frazil.pipeline.facts import COUNTS, DECISION, KIND
 
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
 
-    from frazil.iceberg.table import LakeTable
     from frazil.pipeline.lake import Lake
     from frazil.pipeline.steps import Table
 
 WAIT = ["table", "reason", "column", "file", "row", "bytes", "since", "side_file"]
 """What is shown of a row in quarantine."""
-BRINGS_ROWS = ("load", "changes", "replay", "append", "overwrite", "delete")
-"""Kinds of commits that change rows; the last three are those of others."""
 
 
 class ExploreError(FrazilError, code="explore"):
@@ -44,33 +41,28 @@ def clock(ms: int | None) -> str:
     return "–" if ms is None else f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3]
 
 
-def epoch_ms(text: str) -> int:
+def _epoch_ms(text: str) -> float:
     """Return a time as epoch milliseconds; without a zone it is in UTC."""
     try:
         when = datetime.fromisoformat(text.strip())
     except ValueError:
         raise ExploreError(f"'{text}' is no time", "write it as 2026-11-21 10:00, in UTC") from None
-    return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
-def kept_states(stored: LakeTable) -> list[Snapshot]:
-    """Return the states that are kept, the newest first: the current one, those before it, and those that tags name."""
-    kept = {snapshot.id for snapshot in stored.ancestors()} | {*stored.tags.values()}
-    return sorted((s for s in stored.snapshots if s.id in kept), key=lambda s: -s.sequence)
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000
 
 
 def state(table: Table, at: Any) -> Snapshot:
     """Return the state that is meant: by a snapshot's id, a tag, or a time by the lake's clock."""
     stored, text = table.refresh(), str(at)
     if number := stored.tags.get(text) or (int(text) if text.isdigit() else 0):
-        if found := stored.snapshot(number):
-            return found
-        raise ExploreError(f"{table.source}: the snapshot {text} is not kept", "take one that history() shows")
-    states, when = kept_states(stored), epoch_ms(text)
-    if found := next((s for s in states if s.committed_ms <= when), None):
-        return found
-    cure = f"the oldest is of {clock(states[-1].committed_ms if states else None)}; daily_tags keeps old ones"
-    raise ExploreError(f"{table.source}: no kept state is as old as {clock(when)} by the lake's clock", cure)
+        found = stored.snapshot(number)
+    else:
+        when, kept = _epoch_ms(text), {s.id for s in stored.ancestors()} | {*stored.tags.values()}
+        older = [s for s in stored.snapshots if s.id in kept and s.committed_ms <= when]
+        found = max(older, key=lambda s: s.sequence, default=None)
+    if found is None:
+        cure = "take one that history() shows; daily_tags keeps old ones"
+        raise ExploreError(f"{table.source}: no state {text} is kept", cure)
+    return found
 
 
 def history(table: Table, newest: int = 5) -> pd.DataFrame:
@@ -153,35 +145,13 @@ def _text(row: dict[str, Any]) -> str:
     return row["raw"].decode(errors="backslashreplace")
 
 
-# --- a time of the source
+def states(lake: Lake) -> pd.DataFrame:
+    """Return the newest state of each table: its snapshot, when it was committed, and its position.
 
-
-def states(lake: Lake, source_time: str | None = None) -> pd.DataFrame:
-    """Return for each table the newest state, or the last one that holds nothing newer than a time of the source.
-
-    Rows have the names of the lake's tables. `holds_to` is the newest time of the source that is in the state; a commit
-    that has none counts with its own time. Snapshot 0: there is no such state.
+    Rows have the names of the lake's tables. Together the snapshots are what all tables were at one time of the lake.
     """
     import pandas as pd
 
-    when = epoch_ms(source_time) if source_time else None
-    found = for_each(lake, lambda table: _as_of(table, when))
-    none = {"snapshot": 0, "committed": "–", "holds_to": "–"}
-    rows = [none | {"note": row.problem} if isinstance(row, FrazilError) else row for row in found.values()]
-    return pd.DataFrame([{"table": t.source, **r} for t, r in zip(found, rows, strict=True)], [t.name for t in found])
-
-
-def _as_of(table: Table, when: int | None) -> dict[str, Any]:
-    known, until = list[tuple[Snapshot, int]](), 0
-    for s in reversed(kept_states(table.refresh())):
-        if s.summary.get(KIND, "" if POSITION in s.summary else s.summary.get("operation")) in BRINGS_ROWS:
-            is_empty = s.summary.get("total-records") == "0"
-            until = max(until, round(1000 * float(s.summary.get(NEWEST, 0))) or (0 if is_empty else s.committed_ms))
-        known.append((s, until))
-    fitting = [(s, ms) for s, ms in known if when is None or 0 < ms < when or not until]  # no time: it was always empty
-    if not fitting:
-        raise ExploreError(
-            f"no kept state is as old as {clock(when)} by the source's clock", "daily_tags keeps old ones"
-        )
-    s, ms = fitting[-1]
-    return {"snapshot": s.id, "committed": clock(s.committed_ms), "holds_to": clock(ms or None)}
+    found = {t: (t.refresh().head_id, clock(t.stored.head and t.stored.head.committed_ms)) for t in lake}
+    rows = [(table.source, *state, table.stored.position.last) for table, state in found.items()]
+    return pd.DataFrame(rows, [table.name for table in found], ["table", "snapshot", "committed", "position"])
