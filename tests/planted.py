@@ -102,7 +102,7 @@ FAULTS = [
     of_tables("a key that others doubled is not seen", "row_delta.py", "    require_unique_keys(table, segments, run)\n", ""),
     of_tables("a load with one key twice is taken", "row_delta.py", "    if places := doubled(", "    if False and doubled("),
     of_tables("columns that others changed are written to", "soundness.py", "    require_own_columns(table)\n", ""),
-    of_tables("a row that lacks values gets nulls", "stored_values.py", "values = stored[name].take(pa.array(at, mask=at < 0))", "values = pa.nulls(len(at), stored[name].type)"),
+    of_tables("a row that lacks values gets nulls", "stored_values.py", "pc.if_else(pa.array(mask), stored[name], rows[name])", "rows[name]"),
     of_tables("rows are sorted after their keys are numbered", "data_files.py", "self._writer.write(pa.concat_tables(self._waiting).cast(self.arrow_schema))", "self._writer.write(pa.concat_tables(self._waiting).cast(self.arrow_schema).sort_by('v'))"),
     of_tables("what others committed since is expired", "upkeep.py", "1 + len(require_sound(table))", "1"),
     of_files("a late file is not seen", "dms/pending", "if order_of(f.path) > since and", "if False and"),

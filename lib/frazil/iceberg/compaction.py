@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from pyroaring import BitMap64
@@ -58,32 +57,29 @@ def plan(table: LakeTable, target_bytes: int, worn: float | None = None) -> list
     """Return the groups of small or worn files, by path, each of about the target size."""
     if worn is None:
         worn = WORN_OF_MANY if len(table.live_files) > MANY_FILES else WORN
-    spec, found, numbered = table.metadata.default_spec_id, [], table.metadata.format_version < 3
-    _require_plain(table)
-    ours = [f for f in table.live_files.values() if f.spec_id == spec and (numbered or f.first_row_id is not None)]
-    chosen = [f for f in ours if f.size < FULL * target_bytes or _worn(table, f) > worn]
-    for _, files in groupby(
-        sorted(chosen, key=lambda f: (str(f.partition), f.sequence)), key=lambda f: str(f.partition)
-    ):
-        group: list[LiveFile] = []
-        for file in files:
-            if group and sum(f.size for f in group) + file.size > target_bytes:
-                found.append(group)
-                group = []
+    ours = _ours(table)
+    are_worn = {path for path, file in ours.items() if table.vectors.count(file) > worn * file.rows}
+    chosen = [f for f in ours.values() if f.size < FULL * target_bytes or f.path in are_worn]
+    groups: list[list[LiveFile]] = []
+    for file in sorted(chosen, key=lambda f: (str(f.partition), f.sequence)):
+        group = groups[-1] if groups else []
+        fits = sum(f.size for f in group) + file.size <= target_bytes
+        if group and group[0].partition == file.partition and fits:
             group.append(file)
-        found.append(group)
-    return [[f.path for f in group] for group in found if len(group) > 1 or _worn(table, group[0]) > worn]
+        else:
+            groups.append([file])
+    return [[f.path for f in group] for group in groups if len(group) > 1 or group[0].path in are_worn]
 
 
-def _require_plain(table: LakeTable) -> None:
+def _ours(table: LakeTable) -> dict[str, LiveFile]:
+    """Return the data files that can be rewritten: of the present partitions, and on format v3 with row ids. Raises NotCompactedError."""
     for column in table.metadata.schema().fields:
         if not column.field_type.is_primitive or column.initial_default is not None:
             problem = f"{table.name}: column {column.name} is nested or has a default"
             raise NotCompactedError(problem, "CALL system.rewrite_data_files on the table compacts it")
-
-
-def _worn(table: LakeTable, file: LiveFile) -> float:
-    return table.vectors.count(file) / max(1, file.rows)
+    spec, numbered = table.metadata.default_spec_id, table.metadata.format_version >= 3
+    files = (f for f in table.live_files.values() if f.spec_id == spec and (f.first_row_id is not None or not numbered))
+    return {file.path: file for file in files}
 
 
 def here(jobs: list[Job]) -> list[Group]:
@@ -106,23 +102,24 @@ def compact(
     worn: float | None = None,
     waits: bool = True,
 ) -> dict[str, int]:
-    """Compact a table, so many groups at once by a runner. Return what was done: groups, files, bytes, carried deletes, and groups that were lost."""
+    """Compact a table, so many groups at once by a runner. Return what was done: groups, files, carried deletes, and groups that were lost."""
     done: Counter[str] = Counter()
     table.refresh()
     if planned := plan(table, target_bytes, worn):
         _ = table.handle  # opened now: the first swap of a cold JVM takes long enough to be overtaken
     for first in range(0, len(planned), at_once):
-        _require_plain(table)
-        sequence, spec = table.head.sequence if table.head else 0, table.metadata.default_spec_id
-        live = {path: file for path, file in table.live_files.items() if file.spec_id == spec}
-        wave = [[live[p] for p in paths] for paths in planned[first : first + at_once] if {*paths} <= {*live}]
+        ours, sequence = _ours(table), table.head.sequence if table.head else 0
+        wave = [paths for paths in planned[first : first + at_once] if all(path in ours for path in paths)]
         if wave:
-            jobs = [(table.metadata, table.io, f, [table.vectors.of(one) for one in f], target_bytes) for f in wave]
-            groups = run(jobs)
+            groups = run([_job(table, [ours[path] for path in paths], target_bytes) for paths in wave])
             if waits:
                 _wait_for_a_commit(table)
             done.update(swap_wave(table, groups, sequence))
     return dict(done)
+
+
+def _job(table: LakeTable, files: list[LiveFile], target_bytes: int) -> Job:
+    return table.metadata, table.io, files, [table.vectors.of(file) for file in files], target_bytes
 
 
 def rewrite_group(
@@ -152,8 +149,8 @@ def swap_wave(table: LakeTable, wave: list[Group], sequence: int) -> dict[str, i
         old = [live[f.path] for group in left for f in group.old]
         carried = [pair for group in left for pair in _carried(table, group)]
         deletes, _ = table.vectors.write(table.metadata, carried)
-        done.update(groups=len(left), files=len(old), bytes=sum(f.size for f in old), lost=len(wave) - len(left))
-        done["carried"] = sum(len(rows) for _, rows in carried)
+        of_carried = sum(len(rows) for _, rows in carried)
+        done.update(groups=len(left), files=len(old), carried=of_carried, lost=len(wave) - len(left))
         new = [file for group in left for file in group.new]
         replaced = [delete for file in old for delete in file.own_deletes]
         return Change("rewrite", new, deletes, old, replaced, sequence=sequence)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import date, datetime
 from itertools import takewhile
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,8 +19,8 @@ from pyiceberg.table.locations import load_location_provider
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField
-from pyiceberg.utils.datetime import date_to_days, datetime_to_micros
 
+from frazil.iceberg.key_hashes import without_times
 from frazil.iceberg.live_files import LiveFile
 
 if TYPE_CHECKING:
@@ -38,20 +37,18 @@ LINEAGE = {ROW_ID: 2147483540, LAST_UPDATED: 2147483539}
 
 def by_partition(metadata: TableMetadata, rows: pa.Table) -> Iterator[tuple[Record, np.ndarray]]:
     """Yield each partition that rows have, with the numbers of its rows in the table's order."""
-    ordered = _in_order(metadata, rows)
-    if metadata.spec().is_unpartitioned() or not len(rows):
-        yield from [(Record(), ordered)] if len(rows) else []
+    if not len(rows):
         return
     codes, found = np.zeros(len(rows), np.int64), []
     for field in metadata.spec().fields:
         source = metadata.schema().find_field(field.source_id)
-        encoded = rows[source.name].combine_chunks().dictionary_encode("encode")
-        transform = field.transform.transform(source.field_type)
-        distinct = [transform(_internal(value)) for value in encoded.dictionary.to_pylist()]
+        encoded = without_times(rows[source.name]).combine_chunks().dictionary_encode("encode")
+        distinct = [*map(field.transform.transform(source.field_type), encoded.dictionary.to_pylist())]
         number = {value: n for n, value in enumerate(dict.fromkeys(distinct))}  # several values may become the same
         of_row = np.array([number[v] for v in distinct])[encoded.indices.to_numpy()]
         codes = np.unique(codes * len(number) + of_row, return_inverse=True)[1]
         found.append(([*number], of_row))
+    ordered = _in_order(metadata, rows)
     order = ordered[np.argsort(codes[ordered], kind="stable")]
     for part in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
         yield Record(*(values[of_row[part[0]]] for values, of_row in found)), part
@@ -67,22 +64,14 @@ def _in_order(metadata: TableMetadata, rows: pa.Table) -> np.ndarray:
     return pc.sort_indices(rows, by).to_numpy() if by else np.arange(len(rows))
 
 
-def _internal(value: Any) -> Any:
-    """Return a value as Iceberg's transforms take it: days and microseconds."""
-    if isinstance(value, datetime):
-        return datetime_to_micros(value)
-    return date_to_days(value) if isinstance(value, date) else value
-
-
-@dataclass(frozen=True)
-class _Folder:
-    """A partition, as a location provider asks for its folder."""
-
-    metadata: TableMetadata
-    partition: Record
-
-    def to_path(self) -> str:
-        return self.metadata.spec().partition_to_path(self.partition, self.metadata.schema())
+def _new_location(metadata: TableMetadata, partition: Record) -> str:
+    """Return where a new data file of a partition lies."""
+    spec, folder = metadata.spec(), None
+    if not spec.is_unpartitioned():
+        path = spec.partition_to_path(partition, metadata.schema())
+        folder = SimpleNamespace(to_path=lambda: path)  # all that a location provider asks of a partition
+    locations: Any = load_location_provider(metadata.location, metadata.properties)
+    return locations.new_data_location(f"{uuid.uuid4()}.parquet", folder)
 
 
 class DataFileWriter:
@@ -127,9 +116,7 @@ class DataFileWriter:
         if not self._waiting:
             return
         if self._writer is None:
-            folder: Any = None if self.metadata.spec().is_unpartitioned() else _Folder(self.metadata, self.partition)
-            locations = load_location_provider(self.metadata.location, self.metadata.properties)
-            self._output = self.io.new_output(locations.new_data_location(f"{uuid.uuid4()}.parquet", folder))
+            self._output = self.io.new_output(_new_location(self.metadata, self.partition))
             self._writer = FileFormatFactory.get(FileFormat.PARQUET).create_writer(
                 self._output, self.schema, self.metadata.properties
             )

@@ -1,4 +1,4 @@
-"""Finds keys that several live rows have: in a new load, in a table that is taken over, and after commits of others."""
+"""Finds keys that several live rows have, in a new load and in a table that is taken over; names them, however they were found."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 
 from frazil.errors import FrazilError
 from frazil.iceberg.file_threads import each
 from frazil.iceberg.key_hashes import mixed
-from frazil.iceberg.key_segments import read_keys
+from frazil.iceberg.key_segments import Rows, read_keys
 from frazil.iceberg.read_rows import rows_at
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ AT_ONCE = 1 << 25
 """Rows whose keys are compared at once; of more, each pass compares those in a part of all hashes."""
 NAMED = 3
 """Keys that a message names."""
+Place = tuple["LiveFile", int]
+"""Where a row is: its data file, and its position there."""
 
 
 class DoubledKeyError(FrazilError, code="key-twice"):
@@ -34,54 +37,48 @@ class DoubledInLoadError(FrazilError, code="load-duplicate-key"):
     """Two rows of a load have one key. Correct the key in the spec, or load the table again at the source."""
 
 
-def doubled_error(table: LakeTable, names: list[str], count: int) -> DoubledKeyError:
-    """Return the error of keys that have two live rows, of which some are named."""
-    named = ", ".join(names) + (", …" if count >= NAMED else "")
-    problem = f"{table.name}: another writer gave keys a second row ({named})"
+def doubled_error(table: LakeTable, places: Iterable[Place]) -> DoubledKeyError:
+    """Return the error of keys that have two live rows, by the places of some of these."""
+    problem = f"{table.name}: another writer gave keys a second row ({named(table, places)})"
     return DoubledKeyError(problem, "delete one row of each by SQL, or restart the table")
 
 
-def names_of(table: LakeTable, places: Iterable[tuple[str, int]]) -> list[str]:
-    """Return the keys of rows, as messages name them: `id=3`. A place is a data file's path, and a position."""
-    schema = schema_to_pyarrow(Schema(*(table.metadata.schema().find_field(name) for name in table.key)))
-    found = (rows_at(table.io, path, np.array([position]), schema).to_pylist()[0] for path, position in places)
-    return [", ".join(f"{name}={value}" for name, value in row.items()) for row in found]
+def named(table: LakeTable, places: Iterable[Place]) -> str:
+    """Return the keys of some rows, as messages name them: `id=3, id=5`."""
+    schema = key_schema(table)
+    rows = (rows_at(table.io, file, np.array([position]), schema).to_pylist()[0] for file, position in places)
+    names = dict.fromkeys(", ".join(f"{name}={value}" for name, value in row.items()) for row in rows)
+    return ", ".join(names) + (", …" if len(names) >= NAMED else "")
 
 
-def doubled(table: LakeTable, files: list[LiveFile]) -> list[tuple[str, int]]:
+def key_schema(table: LakeTable) -> pa.Schema:
+    """Return the columns of a table's key, to read them."""
+    return schema_to_pyarrow(Schema(*(table.metadata.schema().find_field(number) for number in table.key_ids)))
+
+
+def doubled(table: LakeTable, files: list[LiveFile]) -> list[Place]:
     """Return the places of some rows whose key another live row of these data files has too, at most `NAMED`."""
     parts = -(-sum(f.rows for f in files) // AT_ONCE) if table.key_ids else 0  # without a key nothing is doubled
-    found: list[tuple[str, int]] = []
     for part in range(parts):
-        keys = each(partial(_keys, table, (part, parts)), files, files[0].path)
-        found += _doubled(files, keys)
-        if len(found) >= NAMED:
-            break
-    return found[:NAMED]
+        rows = each(partial(_rows, table, (part, parts)), files, files[0].path)
+        if found := [*_doubled(files, rows)]:
+            return found
+    return []
 
 
-def _doubled(files: list[LiveFile], keys: list[tuple[list[np.ndarray], np.ndarray]]) -> Iterator[tuple[str, int]]:
-    halves = [np.concatenate(half) for half in zip(*(k for k, _ in keys), strict=True)]
+def _doubled(files: list[LiveFile], rows: list[Rows]) -> Iterator[Place]:
+    halves = [np.concatenate(half) for half in zip(*(r.keys for r in rows), strict=True)]
     order = np.lexsort(halves)
     same = np.logical_and.reduce([k[order][1:] == k[order][:-1] for k in halves])
-    file = np.repeat(np.arange(len(files)), [len(position) for _, position in keys])
-    position = np.concatenate([position for _, position in keys])
-    for row in order[1:][same][:NAMED].tolist():
-        yield files[file[row]].path, int(position[row])
+    starts = np.cumsum([0, *(len(r.keys[0]) for r in rows)])
+    for row in order[1:][same][:NAMED]:
+        number = np.searchsorted(starts, row, "right") - 1
+        position, _ = rows[number].places(np.array([row - starts[number]]))
+        yield files[number], int(position[0])
 
 
-def _keys(table: LakeTable, part: tuple[int, int], file: LiveFile) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return the keys of a data file's live rows that are in one of several parts of all hashes, and their positions."""
-    rows = read_keys(table.io, file.path, table.key_ids)
-    position = np.arange(len(rows.keys[0])) if rows.position is None else rows.position
-    chosen = np.ones(len(position), bool)
-    if file.deletes:
-        chosen = ~np.isin(position, np.array(table.vectors.of(file).to_array(), np.int64))
-    if part[1] > 1:
-        chosen &= mixed(rows.keys[0]) % np.uint64(part[1]) == part[0]
-    return [k[chosen] for k in rows.keys], position[chosen]
-
-
-def added_by_others(table: LakeTable) -> list[LiveFile]:
-    """Return the live data files whose rows came after others' keys were looked at."""
-    return [f for f in table.live_files.values() if f.sequence > table.checked]
+def _rows(table: LakeTable, part: tuple[int, int], file: LiveFile) -> Rows:
+    """Return the keys of a data file's live rows that are in one of several parts of all hashes."""
+    rows = read_keys(table.io, file.path, table.key_ids).live(table.vectors.of(file))
+    number, parts = part
+    return rows if parts == 1 else rows.only(mixed(rows.keys[0]) % np.uint64(parts) == number)

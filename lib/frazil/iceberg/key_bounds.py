@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,16 +12,17 @@ import pyarrow.compute as pc
 from pyiceberg.conversions import from_bytes
 from pyiceberg.types import PrimitiveType
 
+from frazil.iceberg.key_hashes import without_times
+
 if TYPE_CHECKING:
     from frazil.iceberg.live_files import LiveFile
 
 
-def comparable(keys: pa.ChunkedArray) -> list[Any]:
-    """Return the values of a column of keys in order, days and moments as numbers; nothing if one is NaN, which bounds leave out."""
+def _in_order(keys: pa.ChunkedArray) -> list[Any]:
+    """Return the values of a column of keys in order; nothing if one is NaN, which bounds leave out."""
     if pa.types.is_floating(keys.type) and pc.any(pc.is_nan(keys)).as_py():
         return []
-    if pa.types.is_temporal(keys.type):
-        keys = keys.cast(pa.int32() if pa.types.is_date32(keys.type) else pa.int64())
+    keys = without_times(keys)
     if pa.types.is_integer(keys.type):  # 1 M in 0.05 s instead of 0.4 s
         return np.sort(keys.to_numpy()).tolist()
     return sorted({*keys.to_pylist()})
@@ -29,7 +30,7 @@ def comparable(keys: pa.ChunkedArray) -> list[Any]:
 
 def may_hold(files: Iterable[LiveFile], kinds: Sequence[Any], keys: Sequence[pa.ChunkedArray]) -> list[LiveFile]:
     """Return the files whose bounds have one of some keys between them, in each of its columns; `kinds` are Iceberg's types of these."""
-    columns = [(cast(PrimitiveType, kind), comparable(values)) for kind, values in zip(kinds, keys, strict=True)]
+    columns = [(kind, _in_order(values)) for kind, values in zip(kinds, keys, strict=True)]
     return [f for f in files if all(_overlaps(*c, b) for c, b in zip(columns, f.bounds, strict=False))]
 
 

@@ -30,18 +30,21 @@ def key_numbers(columns: list[pa.ChunkedArray]) -> list[np.ndarray]:
     return [_hashed(plain, factor) for factor in _FACTORS]
 
 
+def without_times(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return days and moments as the integers that Iceberg has for them, and other values as they are."""
+    if pa.types.is_date32(values.type):
+        return values.cast(pa.int32())
+    return values.cast(pa.int64()) if pa.types.is_temporal(values.type) else values
+
+
 def _plain(values: pa.ChunkedArray) -> np.ndarray | pa.Array:
     """Return integers, days, times and the bits of reals as 64-bit numbers, and all else as bytes."""
-    kind = values.type
-    if pa.types.is_floating(kind):
+    values = without_times(values)
+    if pa.types.is_floating(values.type):
         return pc.add(values.cast(pa.float64()), 0.0).to_numpy().view(np.uint64)  # -0.0 is 0.0
-    if pa.types.is_date32(kind):
-        values = values.cast(pa.int32())
-    elif pa.types.is_temporal(kind):
-        values = values.cast(pa.int64())
     if pa.types.is_integer(values.type):
         return values.cast(pa.int64()).to_numpy().view(np.uint64)
-    if pa.types.is_decimal(kind) or pa.types.is_boolean(kind):
+    if pa.types.is_decimal(values.type) or pa.types.is_boolean(values.type):
         values = values.cast(pa.string())
     return values.cast(pa.large_binary()).combine_chunks()
 

@@ -6,8 +6,9 @@ metadata say: its file is live, and no vector has the row. So a segment may know
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import accumulate, groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,24 +22,42 @@ from frazil.iceberg.key_hashes import NullKeyError, key_numbers, mixed
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
+    from pyroaring import BitMap64
 
-    from frazil.iceberg.delete_files import Vectors
-    from frazil.iceberg.live_files import LiveFile
     from frazil.iceberg.table import LakeTable
 
 ROWS, MERGED, GROWTH = 1 << 24, 1 << 20, 4
-"""The most rows of a segment that is read, and of a merged one: to sort more takes too long. Later ones of a quarter of its rows are merged with it."""
-ROW_ID_FIELD = LINEAGE[ROW_ID]
+"""The most rows of a segment that is read, and of a merged one: to sort more takes too long. A segment is merged with smaller ones if it is at most so many times as large."""
+Places = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Numbers of wanted keys, positions of rows of a data file that have them, and the row ids that these store (-1: none)."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The keys of one data file's rows, their positions (None: all, in order), and their row ids (-1: by position; None: all)."""
+    """The keys of one data file's rows, their positions (None: all, in order), and the row ids that they store (-1, or None: none)."""
 
     path: str
     keys: list[np.ndarray]
     position: np.ndarray | None = None
     row_id: np.ndarray | None = None
+
+    def places(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the positions and the stored row ids of some rows, by their numbers."""
+        position = rows if self.position is None else self.position[rows].astype(np.int64)
+        return position, np.full(len(rows), -1) if self.row_id is None else self.row_id[rows]
+
+    def only(self, chosen: np.ndarray) -> Rows:
+        """Return those of the rows for which a mask is true."""
+        position = np.flatnonzero(chosen).astype(np.int32) if self.position is None else self.position[chosen]
+        row_id = None if self.row_id is None else self.row_id[chosen]
+        return Rows(self.path, [half[chosen] for half in self.keys], position, row_id)
+
+    def live(self, dead: BitMap64) -> Rows:
+        """Return those of the rows that are not at the positions of deleted ones."""
+        if not dead:
+            return self
+        position, _ = self.places(np.arange(len(self.keys[0])))
+        return self.only(~np.isin(position, np.array(dead.to_array(), np.int64)))
 
 
 class Segment:
@@ -57,7 +76,8 @@ class Segment:
     def pairs(self, keys: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """Return the pairs (number of a wanted key, number of a row) that have the same key. Keys in order of hash are found faster."""
         wanted = mixed(keys[0]) & ~self._row_bits
-        n, at, found = np.arange(len(wanted)), np.searchsorted(self.index, wanted), []
+        n, at = np.arange(len(wanted)), np.searchsorted(self.index, wanted)
+        found = [(n[:0], n[:0])]
         while len(n):
             n, at = n[at < self.rows], at[at < self.rows]
             near = (self.index[at] & ~self._row_bits) == wanted[n]
@@ -66,25 +86,21 @@ class Segment:
             same = np.logical_and.reduce([mine[row] == theirs[n] for mine, theirs in zip(self.keys, keys, strict=True)])
             found.append((n[same], row[same]))
             at = at + 1
-        if not found:
-            return n, n
         return np.concatenate([n for n, _ in found]), np.concatenate([row for _, row in found])
 
-    def find(self, keys: list[np.ndarray]) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield for each data file that has some of the keys: path, the keys' numbers, positions, stored row ids (-1: none)."""
+    def find(self, keys: list[np.ndarray]) -> Iterator[tuple[str, Places]]:
+        """Yield the data files that have some of the keys, by path, and where they have them."""
         n, row = self.pairs(keys)
         order = np.argsort(row)
         n, row = n[order], row[order]
         borders = np.searchsorted(row, self.starts).tolist()
         for rows, start, first, end in zip(self.files, self.starts.tolist(), borders, borders[1:], strict=False):
             if first < end:
-                at = row[first:end] - start
-                row_id = np.full(len(at), -1) if rows.row_id is None else rows.row_id[at]
-                yield rows.path, n[first:end], at if rows.position is None else rows.position[at], row_id
+                yield rows.path, (n[first:end], *rows.places(row[first:end] - start))
 
 
 class Segments:
-    """The segments of a table, the largest first."""
+    """The segments of a table, the smallest first."""
 
     def __init__(self) -> None:
         self.all: list[Segment] = []
@@ -92,76 +108,51 @@ class Segments:
         """The table, and its rewinds, when they were last right: after a rollback, rows may be live that merges have left out."""
 
     def have(self, table: LakeTable) -> None:
-        """Read the key columns of live files that no segment has. Rows that are dead are left out when segments are merged.
-
-        After a rollback everything is forgotten: rows live again that were dead.
-        """
+        """Read the key columns of live files that no segment has. After a rollback everything is read again."""
         if self._right_for != (table, table.rewinds):
             self.all, self._right_for = [], (table, table.rewinds)
-        live, ids = table.live_files, table.key_ids
+        live = table.live_files
         self.all = [s for s in self.all if any(f.path in live for f in s.files)]
         known = {f.path for s in self.all for f in s.files}
         missing = [file for path, file in live.items() if path not in known]
-        for group in _by_rows(missing, ROWS):
-            self.all.append(Segment(each(lambda file: read_keys(table.io, file.path, ids), group, group[0].path)))
-        self._merge(live, table.vectors)
+        parts = (rows // ROWS for rows in accumulate(file.rows for file in missing))
+        for _, part in groupby(zip(missing, parts, strict=True), key=lambda one: one[1]):
+            paths = [file.path for file, _ in part]
+            self.all.append(Segment(each(lambda path: read_keys(table.io, path, table.key_ids), paths, paths[0])))
+        self._merge(table)
 
     def add(self, rows: Rows) -> None:
         """Add the keys of a file that was just written; it need not be live yet."""
         self.all.append(Segment([rows]))
 
-    def _merge(self, live: Mapping[str, LiveFile], vectors: Vectors) -> None:
-        """Merge the smallest segments as long as the one before them is not much larger than they are together."""
-        self.all.sort(key=lambda segment: -segment.rows)
-        first, rows = len(self.all) - 1, self.all[-1].rows if self.all else 0
-        while first > 0 and self.all[first - 1].rows <= min(GROWTH * rows, MERGED - rows):
-            first -= 1
-            rows += self.all[first].rows
-        if first < len(self.all) - 1:
-            files = [_live_rows(f, live[f.path], vectors) for s in self.all[first:] for f in s.files if f.path in live]
-            self.all[first:] = [Segment(files)] if files else []
-
-
-def _by_rows(files: list[LiveFile], most: int) -> list[list[LiveFile]]:
-    """Return files in groups of at most so many rows, or of one file."""
-    groups: list[list[LiveFile]] = []
-    rows = most + 1
-    for file in files:
-        if rows + file.rows > most:
-            groups.append([])
-            rows = 0
-        groups[-1].append(file)
-        rows += file.rows
-    return groups
-
-
-def _live_rows(rows: Rows, file: LiveFile, vectors: Vectors) -> Rows:
-    dead = np.array(vectors.of(file).to_array(), np.int64)
-    if not len(dead):
-        return rows
-    position = np.arange(len(rows.keys[0]), dtype=np.int32) if rows.position is None else rows.position
-    keep = ~np.isin(position, dead)
-    return Rows(
-        rows.path, [k[keep] for k in rows.keys], position[keep], None if rows.row_id is None else rows.row_id[keep]
-    )
+    def _merge(self, table: LakeTable) -> None:
+        """Merge the smallest segments, without dead rows, as long as the next one is not much larger than they are together."""
+        self.all.sort(key=lambda segment: segment.rows)
+        count, rows = 1, self.all[0].rows if self.all else 0
+        while count < len(self.all) and self.all[count].rows <= min(GROWTH * rows, MERGED - rows):
+            rows += self.all[count].rows
+            count += 1
+        if count > 1:
+            live, files = table.live_files, [f for s in self.all[:count] for f in s.files]
+            self.all[:count] = [Segment([f.live(table.vectors.of(live[f.path])) for f in files if f.path in live])]
 
 
 def read_keys(io: FileIO, path: str, key_ids: list[int]) -> Rows:
-    """Read the keys of all rows of a data file, and the row ids that it stores."""
+    """Read the keys of all rows of a data file, and the row ids that it stores. A row without a value in its key has none."""
+    of_row_id = LINEAGE[ROW_ID]
     with io.new_input(path).open() as source:
         file = pq.ParquetFile(source, pre_buffer=True)
         names = names_by_id(file.schema_arrow)
         if not {*key_ids} <= {*names}:
             cure = "give its rows a value by UPDATE, or restart the table"
             raise NullKeyError(f"the data file {path} is older than a column of the key", cure)
-        columns = file.read([names[i] for i in (*key_ids, ROW_ID_FIELD) if i in names], use_threads=False)
+        columns = file.read([names[i] for i in (*key_ids, of_row_id) if i in names], use_threads=False)
     keys, position = columns.select([names[i] for i in key_ids]), None
     if any(column.null_count for column in keys.columns):  # rows of others: null is equal to no key
-        position = np.flatnonzero(
-            np.logical_and.reduce([column.is_valid().to_numpy() for column in keys.columns])
-        ).astype(np.int32)
+        has_key = np.logical_and.reduce([column.is_valid().to_numpy() for column in keys.columns])
+        position = np.flatnonzero(has_key).astype(np.int32)
         columns, keys = columns.take(position), keys.take(position)
-    row_id = columns[names[ROW_ID_FIELD]].fill_null(-1).to_numpy() if ROW_ID_FIELD in names else None
+    row_id = columns[names[of_row_id]].fill_null(-1).to_numpy() if of_row_id in names else None
     return Rows(path, key_numbers(keys.columns), position, row_id)
 
 

@@ -1,4 +1,4 @@
-"""Reads rows of data files by field id: all live ones in their order, or those at some positions."""
+"""Reads rows of data files by field id: all live ones in their order, or those at some positions. Rows have the ids that they inherit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_ROWS, BLOCK = 1 << 16, 32 << 20
 
 
 def live_rows(io: FileIO, file: LiveFile, dead: BitMap64, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yield the rows of a data file that are not deleted, in the types of a schema; rows get the ids that they inherit."""
+    """Yield the rows of a data file that are not deleted, in the types of a schema."""
     gone, first = np.array(dead.to_array(), np.int64), 0
     with io.new_input(file.path).open() as source:
         parquet = pq.ParquetFile(source)
@@ -32,17 +32,17 @@ def live_rows(io: FileIO, file: LiveFile, dead: BitMap64, schema: pa.Schema) -> 
         at_once = int(np.clip(BLOCK * file.rows / max(1, width), 1, MOST_ROWS))
         names = _names(parquet, schema)
         for batch in parquet.iter_batches(at_once, columns=[n for n in names if n], use_threads=False):
-            columns = [_column(batch, name, field, file, first) for name, field in zip(names, schema, strict=True)]
+            positions = np.arange(first, first + len(batch))
             start, end = np.searchsorted(gone, [first, first + len(batch)])
             alive = np.ones(len(batch), bool)
             alive[gone[start:end] - first] = False
-            yield pa.Table.from_arrays(columns, schema=schema).filter(pa.array(alive))
+            yield _typed(batch, names, schema, file, positions).filter(pa.array(alive))
             first += len(batch)
 
 
-def rows_at(io: FileIO, path: str, positions: np.ndarray, schema: pa.Schema) -> pa.Table:
+def rows_at(io: FileIO, file: LiveFile, positions: np.ndarray, schema: pa.Schema) -> pa.Table:
     """Return the rows of a data file at some positions, in their order, in the types of a schema."""
-    with io.new_input(path).open() as source:
+    with io.new_input(file.path).open() as source:
         parquet = pq.ParquetFile(source)
         counts = np.array([parquet.metadata.row_group(n).num_rows for n in range(parquet.num_row_groups)])
         starts = np.cumsum([0, *counts])
@@ -51,11 +51,7 @@ def rows_at(io: FileIO, path: str, positions: np.ndarray, schema: pa.Schema) -> 
         names = _names(parquet, schema)
         read = parquet.read_row_groups(groups.tolist(), [n for n in names if n], use_threads=False)
     places = pa.array(positions - starts[of] + np.cumsum([0, *counts[groups]])[nth])
-    columns = [
-        read[name].take(places).cast(field.type) if name else pa.nulls(len(places), field.type)
-        for name, field in zip(names, schema, strict=True)
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
+    return _typed(read.take(places), names, schema, file, positions)
 
 
 def _names(parquet: pq.ParquetFile, schema: pa.Schema) -> Sequence[str | None]:
@@ -64,9 +60,14 @@ def _names(parquet: pq.ParquetFile, schema: pa.Schema) -> Sequence[str | None]:
     return [names.get(int(field.metadata[b"PARQUET:field_id"])) for field in schema]
 
 
-def _column(batch: pa.RecordBatch, name: str | None, field: pa.Field, file: LiveFile, first: int) -> pa.Array:
-    values = batch[name].cast(field.type) if name else pa.nulls(len(batch), field.type)
-    if field.name == ROW_ID and file.first_row_id is not None:
-        start = file.first_row_id + first
-        return pc.coalesce(values, pa.array(np.arange(start, start + len(batch))))
-    return pc.fill_null(values, file.sequence) if field.name == LAST_UPDATED else values
+def _typed(
+    rows: pa.Table | pa.RecordBatch, names: Sequence[str | None], schema: pa.Schema, file: LiveFile, at: np.ndarray
+) -> pa.Table:
+    """Return rows in the types of a schema, with what they inherit by their positions `at`."""
+    columns = []
+    for name, field in zip(names, schema, strict=True):
+        values = rows[name].cast(field.type) if name else pa.nulls(len(at), field.type)
+        if field.name == ROW_ID and file.first_row_id is not None:
+            values = pc.coalesce(values, pa.array(file.first_row_id + at))
+        columns.append(pc.fill_null(values, file.sequence) if field.name == LAST_UPDATED else values)
+    return pa.Table.from_arrays(columns, schema=schema)

@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 from frazil.core.latest import Latest
 from frazil.iceberg.columns import ColumnPlan, evolved
 from frazil.iceberg.data_files import ROW_ID, DataFileWriter, by_partition
-from frazil.iceberg.doubled_keys import DoubledInLoadError, doubled, names_of
+from frazil.iceberg.doubled_keys import DoubledInLoadError, doubled, named
 from frazil.iceberg.key_hashes import key_numbers
 from frazil.iceberg.key_segments import Rows, Segments
 from frazil.iceberg.live_files import LiveFile
@@ -39,15 +39,14 @@ def write_batch(
     has not, and DoubledKeyError if others doubled a key.
     """
     columns = evolved(table, plan)
-    rows = latest.rows
     if latest.partial:
-        rows = with_stored_values(table, segments, latest.partial, columns.metadata)
+        latest = replace(latest, rows=with_stored_values(table, segments, latest.partial, columns.metadata))
     require_unique_keys(table, segments, run)
     found = locate(table, segments, latest.keys, run)
-    rows = with_columns_of_others(table, columns.metadata, replace(latest, rows=rows), found)
+    latest = replace(latest, rows=with_columns_of_others(table, columns.metadata, latest, found))
     with ThreadPoolExecutor(1) as pool:  # two files, which an object store takes at once
         vectors = pool.submit(table.vectors.write, table.metadata, [(f.file, BitMap64(f.position)) for f in found])
-        files = _write_rows(table, columns.metadata, segments, replace(latest, rows=rows, partial=None), found)
+        files = _write_rows(table, columns.metadata, segments, latest, found)
     deletes, replaced = vectors.result()
     change = Change("row delta", files, deletes, remove_deletes=replaced, rows=_rows_afterwards(table, latest, found))
     return replace(change, columns=columns.steps, properties=columns.properties, looked=True)
@@ -80,10 +79,9 @@ def write_rows(table: LakeTable, kind: str, rows: Iterable[pa.Table], plan: Colu
             max(writers.values(), key=lambda writer: writer.waiting_bytes).flush()
     files = [file for writer in writers.values() for file in writer.close()]
     if places := doubled(table, files + ([*table.live_files.values()] if kind == "append" else [])):
-        problem = f"{table.name}: rows of the load have the same key ({', '.join(names_of(table, places))})"
-        raise DoubledInLoadError(
-            problem, "correct key in the spec; or load the table again if a load was written twice"
-        )
+        problem = f"{table.name}: rows of the load have the same key ({named(table, places)})"
+        cure = "correct key in the spec; or load the table again if a load was written twice"
+        raise DoubledInLoadError(problem, cure)
     change = Change(kind, files, anew=kind == "replace", looked=True)
     return replace(change, columns=columns.steps, properties=columns.properties)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,26 +36,21 @@ def with_stored_values(
     table: LakeTable, segments: Segments | None, partial: Filled, metadata: TableMetadata
 ) -> pa.Table:
     """Return rows with the values that they lack, by the columns of some metadata. Raises NoStoredRowError for rows that are nowhere."""
-    lacks = np.any([*partial.missing.values()], axis=0)
     if partial.lost.any():
         raise NoStoredRowError(table.name, np.flatnonzero(partial.lost))
-    places = np.flatnonzero(lacks)
-    if not len(places):
-        return partial.rows
+    rows, lacking = partial.rows, {name: mask for name, mask in partial.missing.items() if mask.any()}
+    if not lacking:
+        return rows
+    places = np.flatnonzero(np.any([*lacking.values()], axis=0))
     found = locate(table, segments, partial.stored.take(pa.array(places)))
-    number = np.concatenate([f.n for f in found]) if found else np.empty(0, np.int64)
-    if len(number) < len(places):
-        raise NoStoredRowError(table.name, np.delete(places, number))
+    found = [replace(f, n=places[f.n]) for f in found]
+    if len(missing := np.setdiff1d(places, _numbers(found))):
+        raise NoStoredRowError(table.name, missing)
     whole = schema_to_pyarrow(metadata.schema())
-    schema = pa.schema([whole.field(name) for name, mask in partial.missing.items() if mask.any()])
-    stored = _stored(table, found, schema)
-    at = np.full(len(lacks), -1)
-    at[places[number]] = np.arange(len(number))
-    rows = partial.rows
-    for name in schema.names:
-        mask = pa.array(partial.missing[name])
-        values = stored[name].take(pa.array(at, mask=at < 0))
-        rows = rows.set_column(rows.column_names.index(name), name, pc.if_else(mask, values, rows[name]))
+    stored = _stored(table, found, len(rows), pa.schema([whole.field(name) for name in lacking]))
+    for name, mask in lacking.items():
+        values = pc.if_else(pa.array(mask), stored[name], rows[name])
+        rows = rows.set_column(rows.column_names.index(name), name, values)
     return rows
 
 
@@ -64,16 +60,19 @@ def with_columns_of_others(table: LakeTable, metadata: TableMetadata, latest: La
     schema = pa.schema([field for field in whole if field.name not in rows.column_names])
     if not len(schema):
         return rows
-    stored = _stored(table, found, schema)
-    at = np.full(len(latest.deleted), -1)
-    at[np.concatenate([np.empty(0, int), *(f.n for f in found)])] = np.arange(len(stored))
-    kept = at[~latest.deleted]
+    stored = _stored(table, found, len(latest.deleted), schema).filter(pa.array(~latest.deleted))
     for field in schema:
-        rows = rows.append_column(field, stored[field.name].take(pa.array(kept, mask=kept < 0)))
+        rows = rows.append_column(field, stored[field.name])
     return rows
 
 
-def _stored(table: LakeTable, found: list[Found], schema: pa.Schema) -> pa.Table:
-    """Return the found rows, in their order."""
-    read = each(lambda f: rows_at(table.io, f.file.path, f.position, schema), found, table.metadata.location)
-    return pa.concat_tables([schema.empty_table(), *read])
+def _stored(table: LakeTable, found: list[Found], count: int, schema: pa.Schema) -> pa.Table:
+    """Return for each of so many keys its stored row, of nulls if none was found."""
+    read = each(lambda f: rows_at(table.io, f.file, f.position, schema), found, table.metadata.location)
+    at, numbers = np.full(count, -1), _numbers(found)
+    at[numbers] = np.arange(len(numbers))
+    return pa.concat_tables([schema.empty_table(), *read]).take(pa.array(at, mask=at < 0))
+
+
+def _numbers(found: list[Found]) -> np.ndarray:
+    return np.concatenate([np.empty(0, int), *(f.n for f in found)])

@@ -69,8 +69,7 @@ def _rows(table: Table, key: pa.Table) -> list[dict[str, Any]]:
     stored, number = table.stored, {b"PARQUET:field_id": str(LINEAGE[LAST_UPDATED]).encode()}
     schema = schema_to_pyarrow(stored.metadata.schema()).append(pa.field(LAST_UPDATED, pa.int64(), metadata=number))
     found = locate(stored, None, key)
-    rows = [(f.file, rows_at(stored.io, f.file.path, f.position, schema).to_pylist()[0]) for f in found if len(f.n)]
-    return [row if row[LAST_UPDATED] else row | {LAST_UPDATED: file.sequence} for file, row in rows]
+    return [row for f in found for row in rows_at(stored.io, f.file, f.position, schema).to_pylist()]
 
 
 def _told(table: Table, key: pa.Table, row: dict[str, Any]) -> dict[str, Any]:
