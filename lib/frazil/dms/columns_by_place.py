@@ -135,7 +135,7 @@ def _shown(row: Sequence[str]) -> tuple[bool, bool]:
 def _shown_by(file: SourceFile, table: SourceTable) -> tuple[bool, bool] | None:
     """Return what the first row of a file shows; nothing if it is Parquet, empty, or has a header."""
     rows = [] if file.columns else file.rows()
-    return _shown(rows[0]) if rows and not has_header(rows[0], table, table.has_op(file)) else None
+    return _shown(rows[0]) if rows and not has_header(rows[0], table, file) else None
 
 
 def _entry(last: str, names: Names) -> str:
