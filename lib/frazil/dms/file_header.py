@@ -48,7 +48,9 @@ def roles_by_name(
         roles[place] = AFTER + source[name] if is_source else rules[name]
     for place, name in zip(between, of_source, strict=True):
         if of_source.count(name) > 1:
-            raise _twice(name, [n for n in between if names[n] == name], file)
+            shown = " and ".join(str(n + 1) for n in between if names[n] == name)
+            cure = "rename one of them by a rule of the task, and have DMS write the file again"
+            raise UnclearColumnError(f"{file.where}: the column '{name}' stands at the places {shown}", cure)
         is_rules = name in rules and name not in {*source, *behind}
         if is_rules and rules[name].startswith(BEFORE):
             raise _unclear(name, place, table, file)
@@ -90,12 +92,6 @@ def _places_of_rules(
         elif place not in own and name in source and [*own] == [*range(len(own))]:
             break
     return found
-
-
-def _twice(name: str, places: Sequence[int], file: SourceFile) -> UnclearColumnError:
-    cure = "rename one of them by a rule of the task, and have DMS write the file again"
-    shown = " and ".join(str(place + 1) for place in places)
-    return UnclearColumnError(f"{file.where}: the column '{name}' stands at the places {shown}", cure)
 
 
 def _unclear(name: str, place: int, table: SourceTable, file: SourceFile) -> UnclearColumnError:

@@ -14,12 +14,12 @@ from frazil.core.row_blocks import Block, Dialect, blocks
 from frazil.core.rows import Rows
 from frazil.dms.file_columns import FileColumns, file_columns
 from frazil.dms.file_names import SHARED
+from frazil.dms.file_ranges import open_file
+from frazil.dms.gzip_form import unpacked
 from frazil.dms.source_file import SourceFile, SourceTable
 from frazil.dms.storage import PIECE, DmsFile, Storage
 from frazil.engine import parquet
 from frazil.engine.file_batches import Measure
-from frazil.engine.file_ranges import open_file
-from frazil.engine.gzip_form import unpacked
 from frazil.engine.parquet_columns import dms_type, require_readable, schema_of
 from frazil.engine.transactions import SHARED_BLOCK, split_by_table
 from frazil.errors import FrazilError
