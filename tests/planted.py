@@ -127,7 +127,7 @@ FAULTS = [
     of_trunk("the last file is applied twice", "dms/pending", "order_of(f.path) > last and f.name not in waits", "order_of(f.path) >= last and f.name not in waits"),
     of_trunk("rows that wait are not committed with their batch", "pipeline/write", "quarantine=side_file)", "quarantine=batch.planned.quarantine"),
     of_trunk("a failed table stops the others", "pipeline/run", "        result = result_of(table, error)\n", "        raise\n"),
-    of_trunk("the load does not wait for DMS", "pipeline/look", "if waits := self.table.lake.source.waits(source):", "if waits := '':"),
+    of_trunk("the load does not wait for DMS", "pipeline/look", "if waits := self.table.lake.source.gate.waits(source):", "if waits := '':"),
     of_trunk("changes do not wait for their load", "pipeline/look", "if loads or position.batch or is_proven:", "if True:"),
     of_trunk("a decision is made again", "pipeline/decisions", ".batch == batches[0].position.batch:", ".batch >= 0:"),
     of_trunk("a late file goes over newer rows", "pipeline/write", "if (committed < newest).any():", "if False:"),

@@ -23,8 +23,7 @@ from bench.parse import COLUMNS
 from frazil.core import csv, exact, messages, row_blocks
 from frazil.core.changes import Reading, changes, concat
 from frazil.core.latest import latest
-from frazil.dms import transactions
-from frazil.engine import parquet
+from frazil.engine import parquet, transactions
 from frazil.settings.spec import TableSpec
 from frazil_old.config.columns import Column
 from frazil_old.config.spec import parse_spec

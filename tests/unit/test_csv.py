@@ -17,7 +17,7 @@ from frazil.core.csv import Reader
 from frazil.core.exact import typed
 from frazil.core.row_blocks import Dialect, RowBordersError, blocks
 from frazil.core.rows import UnreadableFileError
-from frazil.engine.gzip_form import unpacked
+from frazil.dms.gzip_form import unpacked
 from frazil.engine.transactions import split_by_table
 
 TEXTS = ["", "a", " b ", 'say "hi"', '"', '""', "a,b;c\td|e", "two\nlines", "\n", "cr\r", "\r\n", "\r", "Zürich 東京", "\ufeff", "\ufdd0", "NULL", "x" * 40]  # fmt: skip

@@ -12,9 +12,8 @@ from botocore.stub import Stubber
 
 from frazil.core.row_blocks import Dialect
 from frazil.dms.date_partition import DatePartition
-from frazil.dms.documents import rules, s3_target
-from frazil.dms.load_gate import load_gate
-from frazil.dms.stream_target import stream_target
+from frazil.dms.documents import rules, s3_target, stream_target
+from frazil.dms.load_gate import statistics
 from frazil.errors import FrazilError
 from frazil.settings.parameters import Settings
 
@@ -76,7 +75,7 @@ REFUSED = [
     (s3_target, {"Endpoints": [SOURCE]}, ["no S3Settings, but Endpoints", "describe-endpoints"]),
     (s3_target, {"S3Settings": {"Rfc4180": True, **CSV}, "ExtraConnectionAttributes": "csvNullValue=x;rfc4180=TRUE"}, ["CsvNullValue", "'x' in ExtraConnectionAttributes and 'NULL'"]),
     (stream_target, {"Endpoints": [{"KafkaSettings": {}}, {"KinesisSettings": {}}]}, ["2 of KafkaSettings or KinesisSettings"]),
-    (lambda file: load_gate(Settings(load_complete_when=str(file))), {"rules": []}, ["no TableStatistics", "but rules", "describe-table-statistics"]),
+    (lambda file: statistics(Settings(load_complete_when=str(file))), {"rules": []}, ["no TableStatistics", "but rules", "describe-table-statistics"]),
     (rules, "{", ["cannot be read as JSON", "line 1"]),
     (rules, "[1]", ["no JSON object"]),
     (lambda file: rules(file.parent / "other/e.json"), "", ["No such file"]),
@@ -149,20 +148,20 @@ def test_a_table_waits_until_dms_calls_its_load_completed_and_a_dms_that_refuses
     dms.add_response(tables, {listed: told({"b": "Full load", "c": "Table error"})}, {named: arn, "Marker": "m"})
     dms.add_client_error(about, "AccessDeniedException", "not allowed")
     asks = Settings(load_complete_when=f"dms:{arn}")
-    found, state = load_gate(asks), "is stopped, .*FATAL_ERROR, slow:"
+    found, state = statistics(asks), "is stopped, .*FATAL_ERROR, slow:"
     assert (found.waits("public.a"), found.tables["public.a"]["FullLoadRows"]) == ("", 2)
     said = " ".join(found.waits(f"public.{name}") for name in "bcx")
     assert re.search(f"'Full load'.*{state} mend.*'Table error'.*{state} reload.*not know.*{state} mend", said), said
     actions = " and ".join(f"dms:{call.title().replace('_', '')}" for call in (about, tables))
     with pytest.raises(FrazilError, match=f"(?s){arn}.*AccessDenied.*dms-silent.*{actions}"):
-        load_gate(asks)
+        statistics(asks)
 
 
 def test_statistics_may_stand_in_a_file_and_there_may_be_no_load_to_wait_for(dms, read):
     tables = {"TableStatistics": told({"a": "Before load", "b": "Table cancelled"})}
-    found = read(lambda file: load_gate(Settings(load_complete_when=str(file))), tables)
+    found = read(lambda file: statistics(Settings(load_complete_when=str(file))), tables)
     assert found.waits("public.a") == "DMS reports 'Before load': run again when its load is completed"
     assert found.waits("public.b").endswith("reload the table in DMS")
     dms.add_response("describe_replication_tasks", {"ReplicationTasks": [{"MigrationType": "cdc"}]})
-    assert load_gate(Settings(load_complete_when=f"dms:{TASK}")) is None and load_gate(Settings()) is None
-    assert "names no task" in read(lambda file: load_gate(Settings(load_complete_when="dms:x")), "")
+    assert statistics(Settings(load_complete_when=f"dms:{TASK}")) is None and statistics(Settings()) is None
+    assert "names no task" in read(lambda file: statistics(Settings(load_complete_when="dms:x")), "")

@@ -15,8 +15,8 @@ from frazil.dms.endpoint import S3Target
 from frazil.dms.file_columns import FileColumns, file_columns
 from frazil.dms.mappings import Written, resolve
 from frazil.dms.source_file import SourceFile, SourceTable
-from frazil.engine.first_rows import first_rows
 from frazil.engine.parquet_columns import dms_type, require_readable, schema_of
+from frazil.engine.read import first_rows
 from frazil.errors import FrazilError
 from frazil.settings.spec import TableSpec
 

@@ -52,8 +52,13 @@ class Headerless:
     def error(self, others: Iterable[SourceFile]) -> LayoutError:
         """Return the error of a row that fits no layout; the cure depends on what `others` of the table's files show."""
         near = min([*self._layouts, self.table.now(self.file)], key=lambda names: abs(len(names) - len(self.row)))
-        meant = self._fitting or [near]
-        return LayoutError(self._problem(meant), self._cure(meant, others))
+        meant, spec = self._fitting or [near], self.table.spec
+        beside = " beside table and schema" if self.file.of_all_tables else ""
+        hidden = any(column.mask for column in spec.columns) or spec.exclude
+        shown = "a row of a table with masked or excluded columns" if hidden else repr([*self.row])[:200]
+        wanted = " or ".join(f"{len(names)} in the layout ({', '.join(self._behind(names))})" for names in meant)
+        problem = f"{self.file.where} row 1: {many(len(self.row), 'field')}{beside}, and {wanted}: {shown}"
+        return LayoutError(problem, self._cure(meant, others))
 
     @property
     def _layouts(self) -> list[Names]:
@@ -80,13 +85,6 @@ class Headerless:
     def _behind(self, names: Names) -> Names:
         """Return names without those of operation and time in front, if these are as stated."""
         return names[len(self.stated) :] if names[: len(self.stated)] == self.stated else names
-
-    def _problem(self, near: Sequence[Names]) -> str:
-        spec, beside = self.table.spec, " beside table and schema" if self.file.of_all_tables else ""
-        hidden = any(column.mask for column in spec.columns) or spec.exclude
-        shown = "a row of a table with masked or excluded columns" if hidden else repr([*self.row])[:200]
-        wanted = " or ".join(f"{len(names)} in the layout ({', '.join(self._behind(names))})" for names in near)
-        return f"{self.file.where} row 1: {many(len(self.row), 'field')}{beside}, and {wanted}: {shown}"
 
     def _cure(self, near: Sequence[Names], others: Iterable[SourceFile]) -> str:
         names, missing, file = self._behind(near[0]), len(near[0]) - len(self.row), self.table.spec.file
@@ -135,7 +133,7 @@ def _shown(row: Sequence[str]) -> tuple[bool, bool]:
 def _shown_by(file: SourceFile, table: SourceTable) -> tuple[bool, bool] | None:
     """Return what the first row of a file shows; nothing if it is Parquet, empty, or has a header."""
     rows = [] if file.columns else file.rows()
-    return _shown(rows[0]) if rows and not has_header(rows[0], table, table.has_op(file)) else None
+    return _shown(rows[0]) if rows and not has_header(rows[0], table, file) else None
 
 
 def _entry(last: str, names: Names) -> str:

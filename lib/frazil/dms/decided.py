@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from itertools import dropwhile
 
 import msgspec
 from msgspec import structs
 
 from frazil.dms.applied import FILES, WAITING, Batch, applied_files
-from frazil.dms.change_place import FIRST, newest_before
 from frazil.dms.file_marks import mark_of
-from frazil.dms.file_names import base_name
+from frazil.dms.file_names import FileNameError, base_name, is_change_file, order_of, time_of_name
 from frazil.dms.listing import TableFiles
 from frazil.dms.load_rule import require_all_there, require_one_load
 from frazil.dms.pending import FileChangedError, FileVanishedError, FutureFileError, findings
-from frazil.dms.position import Position
+from frazil.dms.position import ALL, NoPositionError, Position
 from frazil.errors import FrazilError, nearest
 
-NEXT = "next"
-"""The word for the change files that are not applied."""
+FIRST, NEXT, OF_LOAD = "first", "next", "load"
+"""Words for a place: before all change files; before those that are not applied; behind the load, before any change."""
 
 
 class DecisionError(FrazilError, code="decision"):
@@ -63,7 +63,7 @@ def restarted(
     if changes_from == NEXT:
         last = before[0].position.last if before else ""
     elif changes_from:
-        last = newest_before(there, changes_from, table)
+        last = _newest_before(there, changes_from, table)
     if changes_from != FIRST:
         require_one_load(there, applied, table)
     if changes_from:
@@ -73,6 +73,37 @@ def restarted(
 
 
 def taken_over(there: TableFiles, place: str, table: str) -> Position:
-    """Return the position of a table that another pipeline has fed up to a place. Raises NoPositionError."""
-    last = newest_before(there, place, table, through=True)
+    """Return the position of a table that another pipeline has fed up to a place, also with it. Raises NoPositionError.
+
+    A file that is gone may be named if it comes before all others.
+    """
+    last, named = _newest_before(there, place, table), [f for f in there.changes if f.name == base_name(place)]
+    if named:
+        last = there.below(named[0])
+    elif is_change_file(place) and last != ALL:
+        names = [file.name for file in there.changes[-20:]]
+        raise NoPositionError(f"{table}: there is no change file {place}", nearest(place, names))
+    elif is_change_file(place):
+        last = place
     return Position(batch=1, load=mark_of(there.storage, there.loads), last=last)
+
+
+def _newest_before(there: TableFiles, place: str, table: str) -> str:
+    """Return the path of the newest change file before a place, or at that time; empty: none is.
+
+    Raises NoPositionError for a text that is no place.
+    """
+    if place in (FIRST, OF_LOAD):
+        return ALL if place == FIRST else ""
+    is_file = is_change_file(place)
+    try:
+        time = time_of_name(place) if is_file else datetime.fromisoformat(place)
+    except (FileNameError, ValueError):
+        cure = "write the name of a change file, a time as 2024-01-01 10:00:00 in UTC, or load"
+        raise NoPositionError(f"{table}: '{place}' is no position", cure) from None
+    when = (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+    written_s = there.partition.written_s
+    older = [f for f in there.changes if (order_of(f.name) < order_of(place) if is_file else written_s(f.name) <= when)]
+    if older:
+        return there.below(older[-1])
+    return ALL if is_file else ""

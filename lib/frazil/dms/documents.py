@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from frazil.dms.endpoint import BESIDE, EndpointError, S3Target, Target
+from frazil.dms.endpoint import BESIDE, EndpointError, S3Target, StreamTarget, Target
 from frazil.settings.yaml_files import checked
 
 
@@ -32,7 +32,12 @@ def find(document: Any, where: object, *keys: str, cure: str = "") -> Any:
 
 def s3_target(file: Path) -> S3Target:
     """Return the S3 target in a file: the only one among its endpoints, or bare settings."""
-    return target_in(file, S3Target, "S3Settings")
+    return _target(file, S3Target, "S3Settings")
+
+
+def stream_target(file: Path) -> StreamTarget:
+    """Return the Kafka or Kinesis target in a file: the only one among its endpoints, or bare settings."""
+    return _target(file, StreamTarget, "KafkaSettings", "KinesisSettings")
 
 
 def rules(file: Path) -> list[dict[str, Any]]:
@@ -40,8 +45,7 @@ def rules(file: Path) -> list[dict[str, Any]]:
     return find(read(file), file, "rules", cure="save what aws dms describe-replication-tasks prints")
 
 
-def target_in(file: Path, model: type[Target], *keys: str) -> Any:
-    """Return the target in a file: the only one among its endpoints, or bare settings."""
+def _target(file: Path, model: type[Target], *keys: str) -> Any:
     document = read(file)
     names = {str(field.alias).lower() for field in model.model_fields.values()}
     if not names.isdisjoint(map(str.lower, document)):  # bare settings

@@ -1,9 +1,8 @@
-"""The S3 target of a DMS task: those of its settings that decide how files are read."""
+"""The target of a DMS task: those of its settings that decide how files and messages are read."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
@@ -45,14 +44,11 @@ class Target(Entries):
         return {**found, "DatePartition": found}
 
 
-def _stated(content: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield names and values of settings, first those that an endpoint has as one text."""
-    rest = {name: value for name, value in content.items() if name != "FrazilSettings" and value is not None}
-    for part in rest.pop(BESIDE, "").split(";"):
-        name, equals, value = part.partition("=")
-        if equals:
-            yield name.strip(), value
-    yield from rest.items()
+def _stated(content: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return names and values of settings, first those that an endpoint has as one text."""
+    parts = (part.partition("=") for part in (content.get(BESIDE) or "").split(";") if "=" in part)
+    beside = [(name.strip(), value) for name, _, value in parts]
+    return beside + [entry for entry in content.items() if entry[0] != BESIDE and entry[1] is not None]
 
 
 class S3Target(Target):
@@ -132,3 +128,31 @@ class S3Target(Target):
             cure = "set CsvNoSupValue to a text that no column has, at the endpoint too, and load the tables again"
             raise Fault(problem, cure)
         return self
+
+
+class StreamTarget(Target):
+    """Settings of a Kafka or Kinesis target."""
+
+    broker: str = ""
+    """Addresses of the Kafka brokers: `host:9092,host:9092`."""
+    topic: str = "kafka-default-topic"
+    """Topic of Kafka."""
+    stream_arn: str = ""
+    """ARN of the Kinesis stream."""
+    include_null_and_empty: bool = False
+    """Whether messages have nulls and empty texts; without it both are left out, and become null."""
+    include_transaction_details: bool = False
+    """Whether messages have a commit time; without it there is no latency."""
+    include_table_alter_operations: bool = False
+    """Whether DMS reports changes of the tables' columns."""
+    use_large_integer_value: bool = False
+    """Whether integers beyond 2^53 are exact; without it DMS rounds them."""
+    no_hex_prefix: bool = False
+    """Whether bytes are written without `0x`."""
+
+    @property
+    def address(self) -> str:
+        """The stream as the setting `source` names it; empty if neither a broker nor a stream is stated."""
+        if self.stream_arn:
+            return f"kinesis://{self.stream_arn.split(':')[3]}/{self.stream_arn.partition('/')[2]}"
+        return f"kafka://{self.broker.replace(' ', '')}/{self.topic}" if self.broker else ""

@@ -92,71 +92,61 @@ def file_columns(
     `carried` are the names that the file before it has. `others` are files of the table that are looked at for the cure of
     a LayoutError. Raises the errors of columns that make a file unreadable.
     """
-    target, has_op = table.target, table.has_op(file)
-    if file.columns is not None:
-        names = [name for name, _ in file.columns]
-        roles = roles_by_name(names, table, has_op, file.where, carried)
-        return _found(table, file, file.columns, roles, None)
-    rows = file.rows()
-    if not rows:
+    form = _form(table, file, carried, others)
+    if form is None:
         return None
-    if has_header(rows[0], table, has_op):
-        roles = roles_by_name(rows[0], table, has_op, f"{file.where} line 1", carried)
-        return _found(table, file, [(name, "WSTRING") for name in rows[0]], roles, target.dialect(True))
-    bare = [Headerless([*row[:1], *row[3:]] if file.of_all_tables else row, table, file) for row in rows]
-    fitting = [*filter(None, (one.names(carried) for one in bare))]
-    if not fitting:
-        raise bare[0].error(others)
-    named, earlier = max(fitting, key=fitting.count)
-    roles = roles_by_name(named, table, has_op, file.where, carried)
+    names, dialect, earlier = form
+    spec, written, roles = table.spec, table.written, roles_by_name(names, table, file, carried)
     if file.of_all_tables:
-        named, roles = (named[0], "table", "schema", *named[1:]), [roles[0], "", "", *roles[1:]]
-    return _found(table, file, [(name, "WSTRING") for name in named], roles, target.dialect(False), earlier)
-
-
-def _found(
-    table: SourceTable,
-    file: SourceFile,
-    columns: Sequence[tuple[str, str]],
-    roles: Sequence[str],
-    dialect: Dialect | None,
-    earlier: bool = False,
-) -> FileColumns:
-    """Return the columns of a file by their roles. Raises MissingColumnError."""
-    spec, written, target = table.spec, table.written, table.target
-    names = tuple(name for name, _ in columns)
-    types = {role: kind for role, (_, kind) in zip(roles, columns, strict=True)}
-    carried = [n for n in table.now(file) if n in names or AFTER + written.columns.get(n, "") in types]
-    before = [role.removeprefix(BEFORE) for role in types if role.startswith(BEFORE)]
+        names, roles = (names[0], "table", "schema", *names[1:]), [roles[0], "", "", *roles[1:]]
+    kinds = dict(file.columns or ())
+    types = {role: kinds.get(name, "WSTRING") for name, role in zip(names, roles, strict=True)}
+    has = [n for n in table.now(file) if n in names or AFTER + written.columns.get(n, "") in types]
+    images = [role.removeprefix(BEFORE) for role in types if role.startswith(BEFORE)]
     kept = {OP, COMMITTED, SEQUENCE, *(AFTER + name for name in spec.lake_names), *(BEFORE + name for name in spec.key)}
-    _require_key_and_op(table, file, types, dialect, earlier)
-    return FileColumns(
+    null, not_carried = (table.target.null, table.target.not_carried) if dialect else (None, None)
+    found = FileColumns(
         file.where,
-        names,
-        Reading(
-            spec,
-            tuple(role if role in kept else "" for role in roles),
-            null=target.null if dialect else None,
-            not_carried=target.not_carried if dialect else None,
-            of_load=file.of_load,
-        ),
+        tuple(names),
+        Reading(spec, tuple(r if r in kept else "" for r in roles), null, not_carried, of_load=file.of_load),
         dialect,
         unknown={role.removeprefix(UNKNOWN): kind for role, kind in types.items() if role.startswith(UNKNOWN)},
         types={} if dialect else {r.removeprefix(AFTER): kind for r, kind in types.items() if r.startswith(AFTER)},
         lacks=tuple(name for name in written.names if name in spec.lake_names and AFTER + name not in types),
-        carried=(*carried, *(RENAMED + name for name in carried if name not in names)),
+        carried=(*has, *(RENAMED + name for name in has if name not in names)),
         earlier=earlier,
-        further_keys=tuple(column for column in before if column not in {*spec.key, *written.images.values()}),
+        further_keys=tuple(column for column in images if column not in {*spec.key, *written.images.values()}),
     )
+    _require_key_and_op(table, file, found)
+    return found
 
 
-def _require_key_and_op(
-    table: SourceTable, file: SourceFile, roles: Collection[str], dialect: Dialect | None, earlier: bool
-) -> None:
-    if missing := [name for name in table.spec.key if AFTER + name not in roles]:
+def _form(
+    table: SourceTable, file: SourceFile, carried: Collection[str], others: Iterable[SourceFile]
+) -> tuple[Sequence[str], Dialect | None, bool] | None:
+    """Return the names of a file's columns, of CSV its dialect, and whether the columns are earlier ones."""
+    if file.columns is not None:
+        return [name for name, _ in file.columns], None, False
+    rows, target = file.rows(), table.target
+    if not rows:
+        return None
+    if has_header(rows[0], table, file):
+        return rows[0], target.dialect(header=True), False
+    bare = [Headerless([*row[:1], *row[3:]] if file.of_all_tables else row, table, file) for row in rows]
+    fitting = [*filter(None, (one.names(carried) for one in bare))]
+    if not fitting:
+        raise bare[0].error(others)
+    names, earlier = max(fitting, key=fitting.count)
+    return names, target.dialect(header=False), earlier
+
+
+def _require_key_and_op(table: SourceTable, file: SourceFile, found: FileColumns) -> None:
+    if missing := [name for name in table.spec.key if AFTER + name not in found.reading.roles]:
         cure = f"name it in {table.spec.file} as the file does, with its other name as renamed_from"
-        cure += "; if the file begins with a row, correct AddColumnName" if dialect and dialect.header else ""
+        cure += (
+            "; if the file begins with a row, correct AddColumnName" if found.dialect and found.dialect.header else ""
+        )
         raise MissingColumnError(f"{file.where}: no column '{missing[0]}', which is in the key", cure)
-    if table.has_op(file) and not (file.of_load or earlier or OP in roles):
+    if table.has_op(file) and not (file.of_load or found.earlier or OP in found.reading.roles):
         cure = "have DMS write it again with Op; if the task writes no deletes, add CdcInsertsOnly, CdcInsertsAndUpdates or CdcHasOp to the endpoint's JSON, as it is"
         raise MissingColumnError(f"{file.where}: no column 'Op', so a delete would be read as an insert", cure)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from frazil.core.changes import AFTER, BEFORE, COMMITTED, OP, OPERATIONS, SEQUENCE
 from frazil.core.exact import arrow_type, typed
 from frazil.dms.mappings import Written
-from frazil.dms.source_file import OP_NAME, SourceTable
+from frazil.dms.source_file import OP_NAME, SourceFile, SourceTable
 from frazil.errors import FrazilError
 
 UNKNOWN = "unknown "
@@ -28,32 +28,32 @@ class UnclearColumnError(FrazilError, code="column-unclear"):
 
 
 def roles_by_name(
-    names: Sequence[str], table: SourceTable, has_op: bool, where: str, carried: Collection[str] = ()
+    names: Sequence[str], table: SourceTable, file: SourceFile, carried: Collection[str] = ()
 ) -> list[str]:
-    """Return the role of each column of a file; `has_op` says whether the settings state an operation.
-
-    `carried` are names that the file before has.
+    """Return the role of each column of a file; `carried` are names that the file before has.
 
     A role is as in `core.changes.Reading`, of any column of the spec, or `unknown <name>`. Raises UnclearColumnError.
     """
     written = table.written
     source = written.columns_in(names, carried)
     rules = _roles_of_rules(written, source)
-    roles = _own_columns(names, source, table, has_op, where)
+    roles = _own_columns(names, source, table, file)
     behind = _places_of_rules(names, roles, rules, source)
     between = [place for place in range(len(names)) if place not in {*roles, *behind.values()}]
     of_source = [names[place] for place in between]
     for name, place in behind.items():
         is_source = name in source and name not in of_source
         if is_source and name not in written.added:
-            raise _unclear(name, place, table, where)
+            raise _unclear(name, place, table, file)
         roles[place] = AFTER + source[name] if is_source else rules[name]
     for place, name in zip(between, of_source, strict=True):
         if of_source.count(name) > 1:
-            raise _twice(name, [n for n in between if names[n] == name], where)
+            shown = " and ".join(str(n + 1) for n in between if names[n] == name)
+            cure = "rename one of them by a rule of the task, and have DMS write the file again"
+            raise UnclearColumnError(f"{file.where}: the column '{name}' stands at the places {shown}", cure)
         is_rules = name in rules and name not in {*source, *behind}
         if is_rules and rules[name].startswith(BEFORE):
-            raise _unclear(name, place, table, where)
+            raise _unclear(name, place, table, file)
         roles[place] = AFTER + source[name] if name in source else rules[name] if is_rules else UNKNOWN + name
     return [roles[place] for place in range(len(names))]
 
@@ -66,17 +66,17 @@ def _roles_of_rules(written: Written, source: Collection[str]) -> dict[str, str]
 
 
 def _own_columns(
-    names: Sequence[str], source: Mapping[str, str], table: SourceTable, has_op: bool, where: str
+    names: Sequence[str], source: Mapping[str, str], table: SourceTable, file: SourceFile
 ) -> dict[int, str]:
     """Return the places of operation and time. Of a name that the source has too, the first is DMS's if it stands twice."""
-    roles: dict[int, str] = {}
+    roles, has_op = dict[int, str](), table.has_op(file)
     ops = [place for place, name in enumerate(names) if name.lower() == OP_NAME.lower() and (has_op or place == 0)]
     times = [place for place, name in enumerate(names) if name == table.target.timestamp_column_name]
     for role, places, is_stated in ((OP, ops, has_op), (COMMITTED, times, True)):
         if places and (len(places) > 1 or names[places[0]] not in source):
             roles[places[0]] = role
         elif places and is_stated and places[0] == len(roles):
-            raise _unclear(names[places[0]], places[0], table, where)
+            raise _unclear(names[places[0]], places[0], table, file)
     return roles
 
 
@@ -94,23 +94,17 @@ def _places_of_rules(
     return found
 
 
-def _twice(name: str, places: Sequence[int], where: str) -> UnclearColumnError:
-    cure = "rename one of them by a rule of the task, and have DMS write the file again"
-    shown = " and ".join(str(place + 1) for place in places)
-    return UnclearColumnError(f"{where}: the column '{name}' stands at the places {shown}", cure)
-
-
-def _unclear(name: str, place: int, table: SourceTable, where: str) -> UnclearColumnError:
-    problem = f"{where}: the column '{name}' at place {place + 1} may be the source's or DMS's"
+def _unclear(name: str, place: int, table: SourceTable, file: SourceFile) -> UnclearColumnError:
+    problem = f"{file.where}: the column '{name}' at place {place + 1} may be the source's or DMS's"
     cure = "rename DMS's by TimestampColumnName or a rule, and have it write the file again"
     if name not in table.written.columns:
         cure = f"if the source has a column of that name, list it in {table.spec.file}; else {cure}"
     return UnclearColumnError(problem, cure)
 
 
-def has_header(row: Sequence[str], table: SourceTable, has_op: bool) -> bool:
+def has_header(row: Sequence[str], table: SourceTable, file: SourceFile) -> bool:
     """Return whether the first row of a CSV file has names; the setting decides if the row itself does not tell."""
-    written = table.written
+    written, has_op = table.written, table.has_op(file)
     known = {*sum(written.names.values(), ()), *written.added, *written.images, *written.former_images}
     named, has_values = known.intersection(row), any(map(_VALUE.fullmatch, {*row} - known))
     if has_op and row[0] in OPERATIONS:

@@ -5,6 +5,7 @@ A continuous run lists what comes after the table's position, with an hour to sp
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from frazil.dms.file_names import CHANGES, OWN_RECORDS, SHARED, begin_before, is
 from frazil.dms.position import Position
 from frazil.dms.storage import DmsFile, Storage
 from frazil.errors import FrazilError
+
+Files = Sequence[DmsFile]
 
 
 class SameNameError(FrazilError, code="same-name", decision=True):
@@ -44,11 +47,7 @@ def start_after(folder: str, last: str, partition: DatePartition) -> str:
 
 
 def list_table(
-    storage: Storage,
-    folder: str,
-    partition: DatePartition,
-    position: Position | None = None,
-    shared: Sequence[DmsFile] = (),
+    storage: Storage, folder: str, partition: DatePartition, position: Position | None = None, shared: Files = ()
 ) -> TableFiles:
     """Return a table's files, with those `shared` by all tables; with a position those that may be new.
 
@@ -68,29 +67,32 @@ def list_shared(storage: Storage, folder: str, last: str = "") -> tuple[DmsFile,
     return tuple(f for f in storage.files(folder, after) if f.size and SHARED.fullmatch(f.name))
 
 
-def one_of_copies(storage: Storage, files: Sequence[DmsFile], parallel: bool = False) -> list[DmsFile]:
+def one_of_copies(storage: Storage, files: Files, parallel: bool = False) -> list[DmsFile]:
     """Return files without copies: the same bytes in two places are one file.
 
     Raises SameNameError for other bytes under one name, whatever its ending. Folders of a `parallel` load may have them, beside one another.
     """
-    found: dict[str, list[DmsFile]] = {}
+    found = defaultdict[str, list[DmsFile]](list)
     for file in sorted(files, key=lambda f: f.path.count("/")):
-        named = found.setdefault(file.name.partition(".")[0], [])
+        named = found[file.name.partition(".")[0]]
         if any(are_same(storage, other, file) for other in named):
             continue
-        folder, depth = file.path.rpartition("/")[0], file.path.count("/")
-        beside = [n for n in named if n.path.count("/") == depth and n.path.rpartition("/")[0] != folder]
-        if named and not (parallel and beside == named):
+        if named and not (parallel and all(_are_beside(other, file) for other in named)):
             both = " and ".join(storage.shown(f.path) for f in (named[0], file))
             cure = "move the one out of the table's folder that DMS did not write there; let one task write a table to a folder"
             raise SameNameError(f"{both} have the same name and other bytes", cure)
         named.append(file)
-    return [file for file in files if file in found[file.name.partition(".")[0]]]
+    kept = {file for named in found.values() for file in named}
+    return [file for file in files if file in kept]
 
 
-def _sorted(
-    storage: Storage, folder: str, partition: DatePartition, files: Sequence[DmsFile], shared: Sequence[DmsFile]
-) -> TableFiles:
+def _are_beside(one: DmsFile, other: DmsFile) -> bool:
+    """Return whether two files are in different folders of the same depth."""
+    folders = [file.path.rpartition("/")[0] for file in (one, other)]
+    return folders[0] != folders[1] and folders[0].count("/") == folders[1].count("/")
+
+
+def _sorted(storage: Storage, folder: str, partition: DatePartition, files: Files, shared: Files) -> TableFiles:
     """Sort files by their names. An empty file of CSV has no rows; another empty one is no file of DMS."""
     loads, changes = [], [*shared]
     for file in files:

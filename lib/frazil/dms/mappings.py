@@ -86,8 +86,8 @@ def resolve(rules: Sequence[dict], spec: TableSpec) -> Written:
     own = _Rules([r for r in rules if _is_about(r, {"schema-name": schema, "table-name": table})])
     added = {rule["value"]: rule.get("expression", "") for rule in own.acting("add-column")}
     columns = [column for column in spec.columns if column.name not in added and own.leaves(column.name)]
-    names = {column.name: own.names(column) for column in columns}
     listed = {column.name: (column.name, *column.renamed_from) for column in spec.columns}
+    names = {c.name: tuple(dict.fromkeys(own.renamed("column", name) for name in listed[c.name])) for c in columns}
     names |= {name: listed[name] for name in added if name in listed}
     places = own.renamed("schema", schema), own.renamed("table", table)
     return Written(*places, names, added, *own.images(spec, columns, names))
@@ -109,10 +109,6 @@ class _Rules:
             for action in ("remove-column", "include-column")
         )
         return not any(removes) and (any(includes) or not includes)
-
-    def names(self, column: Column) -> tuple[str, ...]:
-        """Return a column's names in files, the present one first."""
-        return tuple(dict.fromkeys(self.renamed("column", name) for name in (column.name, *column.renamed_from)))
 
     def renamed(self, target: str, name: str) -> str:
         """Return the name of a schema, table or column after the rules; DMS applies one rule to an object."""

@@ -18,8 +18,7 @@ CONTROLS = {"create-table", "drop-table", "rename-table", "add-column", "drop-co
 
 _METADATA_BEGINS = r'[{,\s]"metadata"\s*:\s*$'
 _IS_ROW = rf'"operation"\s*:\s*"({"|".join(OPERATIONS)})"'
-_SCHEMA, _TABLE = r'"schema-name"\s*:\s*"(?P<schema>[^"]*)"', r'"table-name"\s*:\s*"(?P<table>[^"]*)"'
-_NAMES = rf"{_SCHEMA}\s*,\s*{_TABLE}"
+_NAMES = r'(?P<names>"schema-name"\s*:\s*"[^"]*"\s*,\s*"table-name"\s*:\s*"[^"]*")'
 
 
 class NotOfDmsError(FrazilError, code="message-not-of-dms"):
@@ -65,13 +64,12 @@ def by_table(values: pa.Array) -> tuple[dict[tuple[str, str], np.ndarray], np.nd
     """
     if not len(values):
         return {}, np.empty(0, int)
-    places, names = _shown(values)
-    schemas, tables = (part.dictionary_encode() for part in names.flatten())
-    count = len(tables.dictionary)
-    pairs, which = np.unique(schemas.indices.to_numpy() * count + tables.indices.to_numpy(), return_inverse=True)
-    known = [(schemas.dictionary[p // count].as_py(), tables.dictionary[p % count].as_py()) for p in pairs.tolist()]
-    number_of, table_of = {name: i for i, name in enumerate(known)}, np.full(len(values), -1)
-    table_of[places] = which
+    places, texts = _shown(values)
+    named = texts.dictionary_encode()
+    tables = [(*text.split('"')[3::4],) for text in named.dictionary.to_pylist()]
+    number_of = {table: number for number, table in enumerate(dict.fromkeys(tables))}
+    table_of = np.full(len(values), -1)
+    table_of[places] = np.array([number_of[table] for table in tables], int)[named.indices.to_numpy()]
     for place in np.flatnonzero(table_of < 0).tolist():
         try:
             about = envelope(values[place].as_py())
@@ -83,8 +81,8 @@ def by_table(values: pa.Array) -> tuple[dict[tuple[str, str], np.ndarray], np.nd
     return dict(zip(number_of, rows, strict=True)), np.flatnonzero(table_of < 0)
 
 
-def _shown(values: pa.Array) -> tuple[np.ndarray, pa.StructArray]:
-    """Return the places of rows whose metadata surely stands last and plainly shows the table, and its names.
+def _shown(values: pa.Array) -> tuple[np.ndarray, pa.StringArray]:
+    """Return the places of rows whose metadata surely stands last and plainly shows the table, and the text that names it.
 
     The last brace that opens is the one of `metadata`, and two are closed after it: that of the message is the other.
     Without a backslash in between, each name there is a name, and each text a text.
@@ -101,7 +99,7 @@ def _shown(values: pa.Array) -> tuple[np.ndarray, pa.StructArray]:
     is_plain &= _matches(halves, _METADATA_BEGINS)[::2]
     places = np.flatnonzero(is_plain & values.is_valid().to_numpy(zero_copy_only=False))
     metadata = halves.take(pa.array(2 * places + 1))
-    names = pc.extract_regex(metadata, _NAMES)
+    names = pc.struct_field(pc.extract_regex(metadata, _NAMES), "names")
     fits = _matches(metadata, _IS_ROW) & names.is_valid().to_numpy(zero_copy_only=False)
     return places[fits], names.filter(pa.array(fits))
 

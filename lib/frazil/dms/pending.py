@@ -46,22 +46,21 @@ def findings(there: TableFiles, position: Position, applied: Applied) -> list[Fi
     """Return what stops a table, by its listed files: what is worst comes first."""
     last, since, partition = order_of(position.last), order_of(applied.since), there.partition
     old = [f for f in there.changes if order_of(f.path) <= last]
-    known = [f for f in old if f.name in applied.marks]
-    decided = {*applied.marks, *position.accepted}
-    changed = (f.name for f in known if not are_unchanged(there.storage, {f.name: f}, applied.marks[f.name]))
+    new, names = there.changes[len(old) :], {f.name for f in there.changes}
+    marks, decided = applied.marks, {*applied.marks, *position.accepted}
+    changed = (f.name for f in old if f.name in marks and not are_unchanged(there.storage, {f.name: f}, marks[f.name]))
     late = (f.name for f in old if order_of(f.path) > since and f.name not in decided)
     future = (f.name for f in there.changes if partition.written_s(f.name) > time.time() + CLOCKS_S)
-    new, names = [f for f in there.changes if order_of(f.path) > last], {f.name for f in there.changes}
+    repeated = sorted(takewhile(lambda f: partition.repeats(f.name), new), key=lambda f: f.landed)
+    is_decided = any(f.name in position.accepted for f in repeated)
     begun = [base_name(position.last)] if position.rows is not None else []
-    awaited = [*begun, *(name for name in applied.waiting if name not in applied.marks)]
-    repeated = [f for f in new if partition.repeats(new[0].name) and partition.repeats(f.name)]
-    repeated = [] if any(f.name in position.accepted for f in repeated) else repeated
+    awaited = [*begun, *(name for name in applied.waiting if name not in marks)]
     return [
         *source_changed(position, landing=""),
         *_found(FileChangedError, changed),
         *_found(LateFileError, late, f"; changes up to {base_name(position.last)} are applied"),
         *_found(FutureFileError, future),
-        *_found(RepeatedHourError, (f.name for f in sorted(repeated, key=lambda f: f.landed))),
+        *_found(RepeatedHourError, (f.name for f in repeated if not is_decided)),
         *_found(FileVanishedError, (name for name in awaited if name not in names)),
     ]
 

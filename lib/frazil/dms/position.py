@@ -8,6 +8,8 @@ from frazil.errors import FrazilError
 
 VERSION = 1
 """Raised when a position means something that earlier versions of Frazil would misread."""
+ALL = "0"
+"""The `last` of a position before all change files."""
 
 
 class PositionError(FrazilError, code="position"):

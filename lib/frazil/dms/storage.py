@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from datetime import timedelta
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import obstore
@@ -19,13 +18,9 @@ from obstore.store import LocalStore, ObjectStore, S3Store
 from frazil.dms.file_names import base_name
 from frazil.errors import FrazilError
 
-if TYPE_CHECKING:
-    from obstore.store import RetryConfig
-
 PIECE = 8 << 20
 KEPT = 64 << 20
 """The bytes that are read at a time, so a smaller file is read by one request; and those of small files that are kept for a second reading."""
-RETRIES: RetryConfig = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
 
 
 class StorageError(FrazilError, code="storage"):
@@ -69,7 +64,7 @@ def store_at(address: str) -> ObjectStore:
         prefix=folder or None,
         config={"endpoint": endpoint} if endpoint else {},
         client_options={"allow_http": endpoint.startswith("http://")},
-        retry_config=RETRIES,
+        retry_config={"max_retries": 5, "retry_timeout": timedelta(seconds=60)},
         credential_provider=None if "AWS_ACCESS_KEY_ID" in os.environ else Boto3CredentialProvider(),
     )
 
@@ -83,9 +78,6 @@ class Storage:
         self.store = store or store_at(self.address)
         self._kept: dict[DmsFile, bytes] = {}
         self._free = KEPT
-
-    def __reduce__(self) -> tuple[type, tuple[str]]:
-        return Storage, (self.address,)
 
     def shown(self, path: str) -> str:
         """Return the address of a path."""

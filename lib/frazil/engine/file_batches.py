@@ -55,16 +55,14 @@ def next_batch(
     measure: Callable[[DmsFile], Measure],
     most: tuple[int, int],
 ) -> FileBatch:
-    """Return the first files that are one batch after a position.
+    """Return the first files that are one batch after a position, of those that are pending.
 
     A batch ends where the columns change, or at the most bytes: `most` says how many of files, and how many in memory. A
     late file is a batch of its own and is never cut: a position has no place for a part of it.
     """
-    is_late = bool(files) and order_of(files[0].path) < order_of(position.last)
-    is_begun = bool(files) and files[0].name == base_name(position.last)
-    begin = position.rows or 0 if is_begun else 0
-    taken, size, memory = 0, 0, 0.0
-    most_size, most_memory = most
+    is_late = order_of(files[0].path) < order_of(position.last)
+    begin = (position.rows or 0) if files[0].name == base_name(position.last) else 0
+    taken, size, memory, (most_size, most_memory) = 0, 0, 0.0, most
     for number, file in enumerate(files):
         size += file.size
         if number and (is_late or number == MOST_FILES or size > most_size or columns(file) != columns(files[0])):

@@ -42,17 +42,17 @@ class Reader:
         """Yield the rows after row `begin`, to row `end`. Raises UnreadableFileError if the file is damaged."""
         with damage_named(self.where):
             source = pq.ParquetFile(file, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
-            counts = [source.metadata.row_group(n).num_rows for n in range(source.num_row_groups)]
-            ends, last = np.cumsum(counts), sum(counts) if end is None else end
+            counts = np.array([source.metadata.row_group(n).num_rows for n in range(source.num_row_groups)], int)
+            last, ends = source.metadata.num_rows if end is None else end, np.cumsum(counts)
             groups = np.flatnonzero((ends > begin) & (ends - counts < last)).tolist()
+            done = int(counts[: groups[0]].sum()) if groups else 0
             at_once = _rows_at_once(source, groups, self.names, size)
-            first = int(ends[groups[0]]) - counts[groups[0]] + 1 if groups else 1
             for batch in source.iter_batches(at_once, groups, [*self.names], use_threads=False):
-                skipped = max(0, begin + 1 - first)
-                own = batch.slice(skipped, max(0, last + 1 - first - skipped)).select([*self.names])
+                skipped = max(0, begin - done)
+                own = batch.slice(skipped, max(0, last - done - skipped)).select([*self.names])
                 if len(own):
-                    yield rows_of(own, first + skipped)
-                first += len(batch)
+                    yield rows_of(own, done + skipped + 1)
+                done += len(batch)
 
 
 def _rows_at_once(source: pq.ParquetFile, groups: list[int], names: Sequence[str], size: int) -> int:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from frazil.core import csv
 from frazil.core.changes import Changes, changes
-from frazil.core.row_blocks import Block, blocks
+from frazil.core.row_blocks import Block, Dialect, blocks
 from frazil.core.rows import Rows
 from frazil.dms.file_columns import FileColumns, file_columns
 from frazil.dms.file_names import SHARED
+from frazil.dms.file_ranges import open_file
+from frazil.dms.gzip_form import unpacked
 from frazil.dms.source_file import SourceFile, SourceTable
 from frazil.dms.storage import PIECE, DmsFile, Storage
 from frazil.engine import parquet
 from frazil.engine.file_batches import Measure
-from frazil.engine.file_ranges import open_file
-from frazil.engine.first_rows import first_rows
-from frazil.engine.gzip_form import unpacked
 from frazil.engine.parquet_columns import dms_type, require_readable, schema_of
 from frazil.engine.transactions import SHARED_BLOCK, split_by_table
 from frazil.errors import FrazilError
@@ -28,6 +28,8 @@ PARQUET = b"PAR1"
 """How a Parquet file begins and ends."""
 PACKED = 10
 """How much larger a packed file of CSV may become."""
+FIRST_BLOCK, MOST_ROWS = 1 << 16, 100
+"""The bytes and rows of the beginning of a file of CSV that show its columns; a longer row is found too."""
 
 
 class BadRowError(FrazilError, code="bad-row"):
@@ -45,8 +47,7 @@ class TableReader:
         self, file: DmsFile, carried: Collection[str] = (), others: Sequence[DmsFile] = ()
     ) -> FileColumns | None:
         """Return the columns of a file; None if it has nothing. The arguments and errors are those of `file_columns`."""
-        schema = self._schema(file)
-        described = (self._described(other, self._schema(other)) for other in others)
+        schema, described = self._schema(file), (self._described(other, self._schema(other)) for other in others)
         found = file_columns(self.table, self._described(file, schema), carried, described)
         if found and schema is not None:
             require_readable(found, schema)
@@ -86,7 +87,11 @@ class TableReader:
         return unpacked(self.storage.pieces(file), self.storage.shown(file.path))
 
     def _schema(self, file: DmsFile) -> pa.Schema | None:
-        if self._is_parquet(file):
+        """Return the columns of a Parquet file, which begins so, and ends so or has its name; None: it is CSV."""
+        head = self.storage.read(file, 0, 4) if file.size > PIECE else b"".join(self.storage.pieces(file))[:4]
+        if head != PARQUET:
+            return None
+        if file.name.endswith(".parquet") or self.storage.read(file, file.size - 4, file.size) == PARQUET:
             return schema_of(open_file(self.storage, file), self.storage.shown(file.path))
         return None
 
@@ -101,22 +106,31 @@ class TableReader:
         found = SourceFile(file.name, where, rows, columns, of_all_tables)
         return found
 
-    def _is_parquet(self, file: DmsFile) -> bool:
-        """Return whether a file begins as Parquet does, and ends so, or has its name; a row of CSV may begin so, too."""
-        head = self.storage.read(file, 0, 4) if file.size > PIECE else b"".join(self.storage.pieces(file))[:4]
-        if head != PARQUET or file.name.endswith(".parquet"):
-            return head == PARQUET
-        return self.storage.read(file, file.size - 4, file.size) == PARQUET
-
     def _own_rows(self, file: DmsFile) -> Iterator[Block]:
         """Yield the table's rows of a file of all tables."""
         dialect, where = self.table.target.dialect(header=False), self.storage.shown(file.path)
         for block in blocks(self._bytes(file), dialect, where, size=SHARED_BLOCK):
             of_tables, of_none = split_by_table(block, dialect)
             if len(of_none.numbers):
-                cure = "correct the row, or have DMS write the file again"
-                raise BadRowError(
-                    f"{where} row {of_none.numbers[0]}: it names no table, so it may be any table's", cure
-                )
+                problem = f"{where} row {of_none.numbers[0]}: it names no table, so it may be any table's"
+                raise BadRowError(problem, "correct the row, or have DMS write the file again")
             if own := of_tables.get((self.table.written.schema, self.table.written.table)):
                 yield own
+
+
+def first_rows(pieces: Iterable[bytes], dialect: Dialect, where: str, width: int) -> list[list[str]]:
+    """Return the texts of the first rows of a CSV file, the first of which may be names; `width`: how many fields they have.
+
+    Raises RowBordersError if the end of the first one is hidden.
+    """
+    block = next(blocks(pieces, dialect, where, width, FIRST_BLOCK), None)
+    lines = [block.line(number) for number in block.numbers[:MOST_ROWS]] if block else []
+    return [_fields(line.decode("utf-8", "replace"), dialect) for line in lines]
+
+
+def _fields(line: str, dialect: Dialect) -> list[str]:
+    if not dialect.quotes:
+        return line.split(dialect.delimiter)
+    delimiter = re.escape(dialect.delimiter)
+    found = re.findall(rf'{delimiter}("(?:[^"]|"")*"|[^{delimiter}]*)', dialect.delimiter + line)
+    return [text[1:-1].replace('""', '"') if text.startswith('"') else text for text in found]

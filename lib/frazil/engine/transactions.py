@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +19,8 @@ SHARED_BLOCK = 8 * BLOCK
 def split_by_table(block: Block, dialect: Dialect) -> tuple[dict[tuple[str, str], Block], Block]:
     """Return the rows of each schema and table, and the rows that name none: these may be anybody's."""
     offsets = np.append(block.begins, len(block.text)).astype("int32")
-    rows = pa.Array.from_buffers(
-        pa.binary(), len(block.numbers), [None, pa.py_buffer(offsets), pa.py_buffer(block.text)]
-    )
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(block.text)]
+    rows = pa.Array.from_buffers(pa.binary(), len(block.numbers), buffers)
     names = pc.struct_field(pc.extract_regex(rows, _head(dialect, b'"' in block.text)), "names").dictionary_encode()
     known: dict[tuple[str, str], int] = {}
     tables = [_table(text, dialect) for text in names.dictionary.to_pylist()]
@@ -40,13 +40,10 @@ def _head(dialect: Dialect, quoted: bool) -> str:
 def _table(names: bytes, dialect: Dialect) -> tuple[str, str] | None:
     """Return the schema and the table that a row names, however it writes them; None: it names none."""
     try:
-        text = names.decode()
-        fields = (
-            next(csv.reader([text], delimiter=dialect.delimiter)) if dialect.quotes else text.split(dialect.delimiter)
-        )
+        quoting: Any = csv.QUOTE_MINIMAL if dialect.quotes else csv.QUOTE_NONE
+        table, schema = next(csv.reader([names.decode()], delimiter=dialect.delimiter, quoting=quoting))
     except (UnicodeDecodeError, csv.Error):
         return None
-    table, schema = fields
     return None if {table, schema} & {"", dialect.null} else (schema, table)
 
 

@@ -71,10 +71,10 @@ class BatchFiles:
 def as_files(rows: pa.Table, reader: TableReader) -> Replay:
     """Return rows that wait as files with the names that DMS gave theirs: consecutive rows of the same columns are one."""
     found = Replay(Storage(f"waiting rows of {reader.storage.address}", MemoryStore()), [], rows, [])
-    begun = 0
-    for number, (_, group) in enumerate(groupby(rows.to_pylist(), _columns_of)):
+    begun, dialect = 0, reader.table.target.dialect(header=True)
+    for _, group in groupby(rows.to_pylist(), _columns_of):
         own = [*group]
-        content, path = _content(own, reader.table.target.dialect(header=True)), f"{number}/{own[0]['path']}"
+        content, path = _content(own, dialect), f"{len(found.files)}/{own[0]['path']}"
         etag = obstore.put(found.storage.store, path, content)["e_tag"]
         found.files.append(DmsFile(path, len(content), etag or "", own[0]["since"].timestamp()))
         found.first.append(begun)

@@ -94,7 +94,7 @@ def _with_files(error: DoubledInLoadError, table: Table, batch: Batch, columns: 
 
 def _require_as_many(table: Table, rows: int) -> None:
     """Raise LoadWaitsError if DMS says that it loaded more rows than the load files have."""
-    if rows < (loaded := table.lake.source.loaded_rows(table.source)):
+    if rows < (loaded := table.lake.source.gate.loaded_rows(table.source)):
         problem = f"{table.source}: its load files have {rows:,} rows, and DMS loaded {loaded:,}"
         raise LoadWaitsError(problem, "run 01_full_load when all load files are there")
 

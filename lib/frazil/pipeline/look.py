@@ -12,14 +12,13 @@ from msgspec import structs
 
 from frazil.dms.applied import Applied, applied_files, batch_of
 from frazil.dms.applied import Batch as AppliedBatch
-from frazil.dms.change_place import ALL
 from frazil.dms.file_columns import FileColumns
 from frazil.dms.file_marks import mark_of
 from frazil.dms.file_names import SHARED, load_number, order_of
 from frazil.dms.load_rule import require_one_load, require_same_load
 from frazil.dms.mappings import RENAMED, Written
 from frazil.dms.pending import audit, findings, pending_files
-from frazil.dms.position import Position, read_position
+from frazil.dms.position import ALL, Position, read_position
 from frazil.dms.storage import DmsFile
 from frazil.engine.file_batches import Measure, next_batch
 from frazil.engine.waiting_rows import as_files
@@ -85,7 +84,7 @@ class Look:
     def _may_load(self, position: Position, loads: bool) -> bool:
         """Return whether the load is complete, as far as anybody says; changes that wait for it are an error."""
         source, there = self.table.source, self.there
-        if waits := self.table.lake.source.waits(source):
+        if waits := self.table.lake.source.gate.waits(source):
             raise LoadWaitsError(f"{source}: its load waits: {waits}", "run 01_full_load when it is complete")
         is_proven = there.loads and any(not SHARED.fullmatch(file.name) for file in there.changes)
         if loads or position.batch or is_proven:

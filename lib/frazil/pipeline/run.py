@@ -83,7 +83,7 @@ def keep_fast(table: Table) -> Result:
 def each(lake: Lake, work: Callable[[Table], Result], run_for_s: float = 0.0) -> list[Result]:
     """Do `work` for each table; with `run_for_s` again every `trigger_s` seconds. A table that fails pauses longer each time."""
     turns = _Turns(lake, run_for_s)
-    lake.source.ask_again()
+    lake.source.gate.ask_again()
     working: dict[Future[Result], Table] = {}
     with stop_requests(lake), ThreadPoolExecutor(lake.settings.parallel_tables) as pool:
         while working or not turns.are_over:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from frazil.dms import documents
 from frazil.dms.listing import TableFiles, list_shared, list_table
-from frazil.dms.load_gate import LoadGate, load_gate
+from frazil.dms.load_gate import LoadGate
 from frazil.dms.mappings import resolve
 from frazil.dms.position import Position
 from frazil.dms.source_file import SourceTable
@@ -16,9 +15,6 @@ from frazil.dms.storage import Storage
 from frazil.engine.read import TableReader
 from frazil.settings.parameters import Settings
 from frazil.settings.spec import TableSpec
-
-ASK_AGAIN_S = 5.0
-"""How long an answer of DMS about all tables counts."""
 
 
 class Source:
@@ -28,8 +24,7 @@ class Source:
         from frazil.discover.source_folders import require_own_folders
 
         self.settings = settings
-        self._gate: LoadGate | None = None
-        self._asked_s = -ASK_AGAIN_S
+        self.gate = LoadGate(settings)
         self.storage = Storage(settings.place("source"))
         self.target = documents.s3_target(Path(settings.place("endpoint")))
         self.rules = documents.rules(Path(settings.place("mappings"))) if settings.mappings else []
@@ -56,20 +51,6 @@ class Source:
     def reader(self, spec: TableSpec) -> TableReader:
         """Return what reads a table's files by a spec."""
         return TableReader(self.storage, SourceTable(spec, resolve(self.rules, spec), self.target))
-
-    def waits(self, source: str) -> str:
-        """Return why DMS's statistics say that the load of a source table is not complete; empty if they do not."""
-        if time.monotonic() - self._asked_s > ASK_AGAIN_S:
-            self._gate, self._asked_s = load_gate(self.settings), time.monotonic()
-        return self._gate.waits(source) if self._gate else ""
-
-    def ask_again(self) -> None:
-        """Forget what DMS said, as a run begins."""
-        self._asked_s = -ASK_AGAIN_S
-
-    def loaded_rows(self, source: str) -> int:
-        """Return how many rows DMS says that it loaded; 0: it says nothing."""
-        return int(self._gate.tables.get(source, {}).get("FullLoadRows") or 0) if self._gate else 0
 
     def without_spec(self) -> list[str]:
         """Return the folders that no spec has, as `schema.table`, but for `ignore_tables`."""
