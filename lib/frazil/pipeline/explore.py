@@ -36,9 +36,9 @@ class ExploreError(FrazilError, code="explore"):
     """A state, a time or a key is not there. Take one that the message, or `history`, names."""
 
 
-def clock(ms: int | None) -> str:
+def clock(ms: int) -> str:
     """Return epoch milliseconds as a time in UTC."""
-    return "–" if ms is None else f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3]
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3]
 
 
 def _epoch_ms(text: str) -> float:
@@ -152,6 +152,9 @@ def states(lake: Lake) -> pd.DataFrame:
     """
     import pandas as pd
 
-    found = {t: (t.refresh().head_id, clock(t.stored.head and t.stored.head.committed_ms)) for t in lake}
-    rows = [(table.source, *state, table.stored.position.last) for table, state in found.items()]
-    return pd.DataFrame(rows, [table.name for table in found], ["table", "snapshot", "committed", "position"])
+    rows = []
+    for table in lake:
+        head = table.refresh().head
+        snapshot = (head.id, clock(head.committed_ms)) if head else (None, "–")
+        rows.append((table.source, *snapshot, table.stored.position.last))
+    return pd.DataFrame(rows, [table.name for table in lake], ["table", "snapshot", "committed", "position"])

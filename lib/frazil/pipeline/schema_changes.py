@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from frazil.dms.file_columns import FileColumns, no_column, other_key
 from frazil.dms.mappings import RENAMED
 from frazil.errors import FrazilError
+from frazil.iceberg import column_rules as rules
 from frazil.iceberg.columns import BESIDE, ColumnPlan, Columns, Known, columns_of, iceberg_type
-from frazil.pipeline import column_rules as rules
 from frazil.settings.column import Column
 from frazil.settings.parameters import Changes
 from frazil.settings.spec import TableSpec

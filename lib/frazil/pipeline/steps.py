@@ -21,13 +21,13 @@ from frazil.dms.position import Position
 from frazil.engine.waiting_rows import WAITING, BatchFiles
 from frazil.errors import FrazilError
 from frazil.iceberg import side_files, swap
+from frazil.iceberg.column_rules import same_columns
 from frazil.iceberg.columns import Columns, Known, known_columns
 from frazil.iceberg.key_segments import Segments
 from frazil.iceberg.swap import PositionMovedError
 from frazil.iceberg.table import LakeTable
 from frazil.pipeline import all_changes, decisions, explore, quarantine, row_origin, schema_changes
 from frazil.pipeline.batch import Batch, BatchChanges, BatchColumns, BatchLatest, Commit, WrittenBatch
-from frazil.pipeline.column_rules import same_columns
 from frazil.pipeline.load import write_load
 from frazil.pipeline.look import Look
 from frazil.pipeline.write import write_changes
