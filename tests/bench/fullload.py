@@ -1,16 +1,10 @@
-"""Figures: the rate of a full load over that of plain Spark, which casts the same CSV files and writes them as Parquet;
-and the memory of the task that loads one large file."""
+"""Figure: the rate of a full load over that of plain Spark, which casts the same CSV files and writes them as Parquet."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from statistics import median
 
-import psutil
-
-from bench._lake import COLUMNS, TYPED, figure, lake, link_files, peak_mb, seconds
+from bench._lake import COLUMNS, TYPED, figure, lake, link_files, seconds
 from frazil_old.flows import full_load, setup
 
 
@@ -36,42 +30,6 @@ def _lines(numbers: range) -> str:
     )  # fmt: skip
 
 
-@contextmanager
-def _peak_of_tasks() -> Iterator[list[float]]:
-    """Yield a list that gets the largest peak memory, in MB, of the Python processes of Spark's tasks meanwhile."""
-    peaks, over = [0.0], threading.Event()
-
-    def look() -> None:
-        while not over.wait(0.1):
-            for child in psutil.Process().children(recursive=True):
-                with suppress(psutil.Error, OSError):
-                    if "pyspark.daemon" in child.cmdline():
-                        peaks[0] = max(peaks[0], peak_mb(child.pid))
-
-    watching = threading.Thread(target=look)
-    watching.start()
-    try:
-        yield peaks
-    finally:
-        over.set()
-        watching.join()
-
-
-def _memory(world, megabytes: int) -> dict:
-    """Load one file of a size."""
-    world.table("large", *COLUMNS).source.write("large", "LOAD00000001.csv", "")
-    rows, each = 0, 100_000
-    with open(world.root / "source/public/large/LOAD00000001.csv", "a") as out:
-        while out.tell() < megabytes << 20:
-            out.write(_lines(range(rows, rows + each)))
-            rows += each
-    with _peak_of_tasks() as peaks:
-        _load(world, "large")
-    assert peaks[0], "no task ran"
-    told = f"largest Python process of a task that loads one CSV file of {megabytes:,} MB, {rows:,} rows"
-    return figure("fullload_rss_mb", peaks[0], "MB", told, 0)
-
-
 def run(quick: bool = False) -> list[dict]:
     """Load the same files by turns with plain Spark and with Frazil, each time into a new place; the first turn warms up."""
     files, per_file, repeats = (2, 100_000, 1) if quick else (20, 400_000, 4)
@@ -92,7 +50,6 @@ def run(quick: bool = False) -> list[dict]:
             for way in ways if turn % 2 else ways[::-1]:  # who comes second meets what the other left to write to disk
                 way()
             print(f"  ours {ours[-1]:.1f} s, plain Spark {plain[-1]:.1f} s", flush=True)
-        memory = _memory(world, 64 if quick else 1024)
     a, b = median(ours[1:]), median(plain[1:])
     told = f"{files * per_file:,} rows in {files} CSV files, zstd, median of {repeats} after one to warm up; {a:.1f} s against {b:.1f} s"
-    return [figure("fullload_vs_raw", b / a, "×", told), memory]
+    return [figure("fullload_vs_raw", b / a, "×", told)]
