@@ -19,7 +19,7 @@ ADAPTERS = {"old_house.py", "new_house.py"}
 LIBRARY = ("frazil", "frazil_old", "frazil_demo", "helpers")
 """The library, its demo, and helpers of older tests that open the library themselves."""
 OPEN_IT = {
-    "test_aws_deploy.py", "test_aws_examples.py", "test_aws_job.py", "test_demo.py",
+    "test_aws_deploy.py", "test_aws_job.py", "test_demo.py",
     "test_emr_studio.py", "test_engines.py", "test_readme.py", "test_source.py", "test_troubles.py",
 }  # fmt: skip
 """Older tests that open the library themselves. None is added: what is new goes through the doors."""
