@@ -20,10 +20,8 @@ def unpacked(pieces: Iterable[bytes], where: str) -> Iterator[bytes]:
     """
     pieces = iter(pieces)
     head = b""
-    for piece in pieces:
+    while len(head) < len(MAGIC) and (piece := next(pieces, None)) is not None:
         head += piece
-        if len(head) >= len(MAGIC):
-            break
     if head.startswith(MAGIC):
         yield from unpacked(_inflated(chain([head], pieces), where), where)
     elif head:

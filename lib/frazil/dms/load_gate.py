@@ -23,6 +23,7 @@ CALLS = {
 """For each kind of task: the calls for its state and for its tables, and the name of its ARN."""
 STATISTICS = ("TableStatistics", "ReplicationTableStatistics")
 ASK_AGAIN_S = 5.0
+"""How long an answer of DMS about all tables counts."""
 FAILED = re.compile("FATAL_ERROR|LOW_MEMORY|LOW_DISK|error|cancel|failed", re.IGNORECASE)
 """What a state has that does not go on by itself."""
 
@@ -50,7 +51,7 @@ class Statistics:
 
 
 class LoadGate:
-    """Says which loads wait for DMS. What DMS says of all tables counts for `ASK_AGAIN_S`."""
+    """Says which loads wait for DMS, as far as it said so lately."""
 
     def __init__(self, settings: Settings):
         self.settings = settings
