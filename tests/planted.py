@@ -131,7 +131,7 @@ FAULTS = [
     of_trunk("changes do not wait for their load", "pipeline/look", "if loads or position.batch or is_proven:", "if True:"),
     of_trunk("a decision is made again", "pipeline/decisions", ".batch == batches[0].position.batch:", ".batch >= 0:"),
     of_trunk("a late file goes over newer rows", "pipeline/write", "if (committed < newest).any():", "if False:"),
-    of_trunk("what the audit finds stops nothing", "pipeline/maintain", "    if names:\n", "    if False:\n"),
+    of_trunk("what the audit finds stops nothing", "pipeline/maintain", "decisions.halt(table, BY_AUDIT, found.problem)", "pass"),
     of_trunk("a column that a file lacks becomes null", "pipeline/steps", "part.rows.drop_columns([*its.lacks])", "part.rows"),
 ]  # fmt: skip
 

@@ -22,7 +22,7 @@ from frazil.results import Result, Results, added
 if TYPE_CHECKING:
     from frazil.pipeline.lake import Lake
 
-TICK_S, LONGEST_PAUSE_S = 0.05, 60.0
+TICK_S, LONGEST_PAUSE_S = 0.01, 60.0
 STATUSES = {"position-moved": "skipped", "load-waits": "waiting", "stopped": "stopped"}
 """The status of a table by the code of the error that ended its turn; after all others it has failed."""
 
