@@ -6,7 +6,6 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,8 +37,12 @@ def write_load(table: Table, batch: Batch, columns: BatchColumns) -> WrittenBatc
     Raises DoubledInLoadError, with the files of a key that is there twice; LoadWaitsError if DMS loaded more rows.
     """
     bad_rows, micros = list[pa.Table](), list[int | None]()
+
+    def write() -> Change:
+        return write_rows(table.stored, "replace", _rows(table, batch, columns, bad_rows, micros), columns.plan)
+
     try:
-        change = _change(table, batch, columns, bad_rows, micros)
+        change = write()
     except DoubledInLoadError as error:
         raise _with_files(error, table, batch, columns) from None
     nothing = all_changes.no_changes(columns.spec)
@@ -56,12 +59,7 @@ def write_load(table: Table, batch: Batch, columns: BatchColumns) -> WrittenBatc
     side_file = side_files.store(table.lake.state, table.name, waiting)
     position = structs.replace(batch.after, last=last, quarantine=side_file, accepted=accepted)
     told = replace(change, summary=facts.of_batch(_left_after(batch, last), counts, np.array(times[-1:]), None))
-    again = partial(_change, table, batch, columns, [], [])
-    return WrittenBatch(batch, swap.written(table.stored, told), position, counts, again)
-
-
-def _change(table: Table, batch: Batch, columns: BatchColumns, bad: list[pa.Table], micros: list[int | None]) -> Change:
-    return write_rows(table.stored, "replace", _rows(table, batch, columns, bad, micros), columns.plan)
+    return WrittenBatch(batch, swap.written(table.stored, told), position, counts, write)
 
 
 def _rows(

@@ -16,6 +16,7 @@ from frazil.iceberg.swap import pass_others
 from frazil.iceberg.upkeep import expire, wants_expiry
 from frazil.pipeline import decisions, ledger
 from frazil.pipeline.batch import DONE
+from frazil.pipeline.look import Look
 from frazil.pipeline.steps import Table
 from frazil.results import Result, Results, added
 
@@ -40,7 +41,7 @@ def merge(lake: Lake) -> Results:
 def load_table(table: Table) -> Result:
     """Apply the load of a table if it has none."""
     decisions.carry_out(table)
-    batch = table.look().next(loads=True)
+    batch = Look(table).next(loads=True)
     if batch is None or batch.kind != "load":
         return Result(table.source, "unchanged")
     done = table.apply(batch).result
@@ -52,7 +53,7 @@ def merge_table(table: Table) -> Result:
     """Apply what is pending for a table, batch by batch; what came since waits for the next look."""
     lake, done = table.lake, Result(table.source, "unchanged")
     decisions.carry_out(table)
-    look = table.look()
+    look = Look(table)
     while batch := look.next():
         made = table.apply(batch)
         counts = ", ".join(f"{name} {count:,}" for name, count in made.counts.items() if count)

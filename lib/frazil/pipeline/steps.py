@@ -121,13 +121,9 @@ class Table:
 
     # --- the steps
 
-    def look(self) -> Look:
-        """Look at the source and the table; batches of one look follow from one another."""
-        return Look(self)
-
     def next(self, most: int | None = None) -> Batch | None:
         """Return the next batch: a load, changes, or a replay; None: nothing is pending. `most` rows cut a batch of changes."""
-        return self.look().next(most)
+        return Look(self).next(most)
 
     def columns(self, batch: Batch) -> BatchColumns:
         """Return how a batch is read, and what the table's columns need before it."""
