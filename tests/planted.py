@@ -13,64 +13,48 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 COPIED = ("lib", "tests", "params", "notebooks")
 
 
-Edit = tuple[str, str, str]
-"""A file of the library, a text in it, and what it is replaced by."""
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A fault: its kind, the files of tests that should see it, the edits that plant it, and the library."""
+class Fault(NamedTuple):
+    """A fault: its kind, the tests that should see it, a file of the library, a text in it, and what it is replaced by."""
 
     kind: str
     tests: str
-    edits: tuple[Edit, ...]
-    library: str = "frazil_old"
-
-
-def fault(kind: str, tests: str, *edits: Edit) -> Fault:
-    """Return a fault of a kind."""
-    return Fault(kind, tests, edits)
+    file: str
+    sound: str
+    broken: str
 
 
 def of_values(kind: str, file: str, sound: str, broken: str) -> Fault:
     """Return a fault on the way of a value in `frazil`."""
     tests = "unit/test_exact.py unit/test_csv.py unit/test_changes.py unit/test_latest.py test_cases.py"
-    return Fault(f"values: {kind}", tests, ((f"{file}.py", sound, broken),), "frazil")
+    return Fault(f"values: {kind}", tests, f"{file}.py", sound, broken)
 
 
 def of_tables(kind: str, file: str, sound: str, broken: str, tests: str = "commits histories tables") -> Fault:
     """Return a fault in the Iceberg room of `frazil`."""
     files = " ".join(f"unit/test_iceberg_{name}.py" for name in tests.split())
-    return Fault(f"tables: {kind}", files, ((f"iceberg/{file}", sound, broken),), "frazil")
+    return Fault(f"tables: {kind}", files, f"iceberg/{file}", sound, broken)
 
 
 def of_files(kind: str, file: str, sound: str, broken: str) -> Fault:
     """Return a fault in what `frazil` makes of a source's files."""
     tests = "unit/test_files.py unit/test_file_columns.py unit/test_endpoint.py test_cases.py"
-    return Fault(f"files: {kind}", tests, ((f"{file}.py", sound, broken),), "frazil")
+    return Fault(f"files: {kind}", tests, f"{file}.py", sound, broken)
 
 
 def of_trunk(kind: str, file: str, sound: str, broken: str) -> Fault:
     """Return a fault in the steps, the loop or a decision of `frazil`."""
-    return Fault(f"trunk: {kind}", "unit/test_steps_and_runs.py test_cases.py test_guarantees.py", ((f"{file}.py", sound, broken),), "frazil")  # fmt: skip
+    return Fault(f"trunk: {kind}", "unit/test_steps_and_runs.py test_cases.py test_guarantees.py", f"{file}.py", sound, broken)  # fmt: skip
 
 
 FAULTS = [
-    fault("the commit time decides the order", "test_history.py",
-          ("core/latest_per_key.py", 'order = np.argsort(codes, kind="stable")', 'order = np.lexsort((steps["commit_ts"].to_numpy(), codes))')),
-    fault("rows of several files of a large batch are taken in the wrong order", "test_guarantees.py",
-          ("engine/row_form.py", "reversed(EVENT_PLACE)", "EVENT_PLACE")),
-    fault("a partition that is added is read from its end", "test_streams.py",
-          ("dms/kafka.py", "{**dict.fromkeys(new, 0), ", "{**new, ")),
-    fault("a secret is shown", "test_guarantees.py", ("errors.py", "_hidden.sub(HIDDEN, text) if _hidden else text", "text")),
     of_values("a decimal is rounded", "core/one_text", "    if cut != value:\n", "    if False:\n"),
     of_values("a decimal overflows without an error", "core/exact", "values.cast(pa.decimal256(76, max(target.scale, getattr(one, \"scale\", 0)))).cast(target)", "values.cast(target)"),
     of_values("a number with an exponent is taken though it was rounded", "core/one_text", 'or ("e" in text.lower() and value.copy_abs() > EXACT_REALS)', ""),
@@ -140,24 +124,27 @@ def planted(fault: Fault, folder: Path) -> Path:
     """Copy the project to a folder, and plant a fault in it."""
     for name in COPIED:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    for name, sound, broken in fault.edits:
-        file = folder / "lib" / fault.library / name
-        text = file.read_text()
-        if text.count(sound) != 1:
-            raise SystemExit(f"{fault.kind}: {name} holds the text {text.count(sound)} times")
-        file.write_text(text.replace(sound, broken))
+    file = folder / "lib/frazil" / fault.file
+    text = file.read_text()
+    if text.count(fault.sound) != 1:
+        raise SystemExit(f"{fault.kind}: {fault.file} holds the text {text.count(fault.sound)} times")
+    file.write_text(text.replace(fault.sound, fault.broken))
     return folder
 
 
 def red_tests(fault: Fault, folder: Path) -> list[str]:
     """Return the first tests that fail."""
     tests = [f"tests/{word}" if ".py" in word else word for word in shlex.split(fault.tests)]
-    house, marks = "new" if fault.library == "frazil" else "old", "not slow and not torture"
-    order = [sys.executable, *shlex.split("-m pytest -x -q --no-header -p no:cacheprovider"), "-m", marks, *tests]
+    order = [
+        sys.executable,
+        *shlex.split("-m pytest -x -q --no-header -p no:cacheprovider -m"),
+        "not slow and not torture",
+        *tests,
+    ]
     found = {
         **os.environ,
         "PYTHONPATH": str(folder / "lib"),
-        "FRAZIL_HOUSE": house,
+        "FRAZIL_HOUSE": "new",
     }  # for Spark's Python and for kernels
     done = subprocess.run(order, cwd=folder, capture_output=True, text=True, env=found)
     return re.findall(r"^(?:FAILED|ERROR) (?:tests/)?(\S+)", done.stdout, re.MULTILINE)
