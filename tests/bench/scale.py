@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from bench._lake import lake, peak_mb, seconds
 from bench._room import Room, batch, both, made, opened, other_process, session_of
 from frazil.iceberg.live_files import LiveFile
-from frazil.iceberg.locate import here, locate
+from frazil.iceberg.locate import locate, scan_files
 from frazil.iceberg.row_delta import write_rows
 from frazil.iceberg.swap import Change
 
@@ -84,7 +84,7 @@ def _large(world, files: int) -> list[dict]:
     of_keys = sum(footer.row_group(n).column(0).total_compressed_size for n in range(footer.num_row_groups))
     for name, first in (("recent", last - 50_000), ("random", 0)):
         keys, read = pa.table({"id": np.random.default_rng(1).choice(last - first, BATCH, replace=False) + first}), []
-        took = seconds(lambda: locate(room.table, None, keys, lambda jobs: (read.append(len(jobs)), here(jobs))[1]))  # noqa: B023
+        took = seconds(lambda: locate(room.table, None, keys, lambda scan, paths: (read.append(len(paths)), scan_files(scan, paths))[1]))  # noqa: B023  # fmt: skip
         what = f"{last:,} rows in {files:,} files; {BATCH:,} {name} keys: {read[0]:,} files, {read[0] * of_keys / 1e6:.0f} MB, {took:.1f} s; of the key columns' bytes"
         found += both(f"scale_read_{name}_share", read[0] / files, None, "share", what, 4)
     return found

@@ -11,9 +11,11 @@ import pytest
 from pyiceberg.conversions import to_bytes
 from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, DoubleType, LongType, StringType
+from pyroaring import BitMap64
 
 from frazil.iceberg.key_bounds import may_hold
 from frazil.iceberg.key_hashes import NullKeyError, key_numbers
+from frazil.iceberg.key_segments import Rows
 from frazil.iceberg.live_files import LiveFile
 
 
@@ -87,3 +89,9 @@ def test_a_file_may_hold_keys_that_are_between_its_bounds(kind, type_, bounds, k
     file = LiveFile("f", 1, 1, 0, Record(), 1, None, bounds=((low, high), (None, None)))
     column = pa.chunked_array([pa.array(keys, type_)])
     assert bool(may_hold([file], [kind, LongType()], [column, pa.chunked_array([[1]])])) is held
+
+
+def test_row_ids_beyond_32_bits_follow_from_the_positions_of_rows_that_are_left():
+    rows = Rows("f", [np.arange(4, dtype=np.uint64)]).live(BitMap64([0, 2]))
+    position, stored = rows.places(np.array([0, 1]))
+    assert (position + 3 * 10**9).tolist() == [3 * 10**9 + 1, 3 * 10**9 + 3] and stored.tolist() == [-1, -1]

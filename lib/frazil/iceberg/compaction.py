@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from pyroaring import BitMap64
 
 from frazil.errors import FrazilError
 from frazil.iceberg.data_files import LAST_UPDATED, ROW_ID, DataFileWriter
+from frazil.iceberg.file_threads import each
 from frazil.iceberg.live_files import LiveFile
 from frazil.iceberg.read_rows import live_rows
 from frazil.iceberg.swap import Change, commit, written
@@ -84,8 +84,7 @@ def _ours(table: LakeTable) -> dict[str, LiveFile]:
 
 def here(jobs: list[Job]) -> list[Group]:
     """Rewrite groups in this process, at once."""
-    with ThreadPoolExecutor(len(jobs)) as pool:
-        return [*pool.map(lambda job: rewrite_group(*job), jobs)]
+    return each(lambda job: rewrite_group(*job), jobs, jobs[0][0].location)
 
 
 def fold(table: LakeTable) -> dict[str, int]:
@@ -109,17 +108,14 @@ def compact(
         _ = table.handle  # opened now: the first swap of a cold JVM takes long enough to be overtaken
     for first in range(0, len(planned), at_once):
         ours, sequence = _ours(table), table.head.sequence if table.head else 0
-        wave = [paths for paths in planned[first : first + at_once] if all(path in ours for path in paths)]
+        there = [paths for paths in planned[first : first + at_once] if all(path in ours for path in paths)]
+        wave = [[ours[path] for path in paths] for paths in there]
         if wave:
-            groups = run([_job(table, [ours[path] for path in paths], target_bytes) for paths in wave])
+            groups = run([(table.metadata, table.io, old, [*map(table.vectors.of, old)], target_bytes) for old in wave])
             if waits:
                 _wait_for_a_commit(table)
             done.update(swap_wave(table, groups, sequence))
     return dict(done)
-
-
-def _job(table: LakeTable, files: list[LiveFile], target_bytes: int) -> Job:
-    return table.metadata, table.io, files, [table.vectors.of(file) for file in files], target_bytes
 
 
 def rewrite_group(

@@ -11,7 +11,7 @@ from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.iceberg.catalog_probe import require_kept
 from frazil.iceberg.columns import COLUMNS, Columns, columns_of, iceberg_type
-from frazil.iceberg.doubled_keys import doubled, doubled_error
+from frazil.iceberg.doubled_keys import DoubledKeyError, doubled
 from frazil.iceberg.refusals import DELTAS, require_writable
 from frazil.iceberg.snapshots import TAG
 from frazil.iceberg.sql_text import identifier, literal, quoted
@@ -81,7 +81,7 @@ def adopt(table: LakeTable, spec: TableSpec, position: Position) -> None:
     require_writable(table.spark_name, table.metadata, spec.key)
     known = columns_of_table(table, spec)
     if places := doubled(table, [*table.live_files.values()]):
-        raise doubled_error(table, places)
+        raise DoubledKeyError(table, places)
     more = {"format-version": "2"} if table.metadata.format_version < 2 else {}
     _begin(table, known, position, DELTAS | more)
 

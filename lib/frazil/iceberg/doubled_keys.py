@@ -32,15 +32,13 @@ Place = tuple["LiveFile", int]
 class DoubledKeyError(FrazilError, code="key-twice"):
     """A key has two live rows: another writer doubled it. Delete one of them by SQL, or restart the table."""
 
+    def __init__(self, table: LakeTable, places: Iterable[Place]):
+        problem = f"{table.name}: another writer gave keys a second row ({named(table, places)})"
+        super().__init__(problem, "delete one row of each by SQL, or restart the table")
+
 
 class DoubledInLoadError(FrazilError, code="load-duplicate-key"):
     """Two rows of a load have one key. Correct the key in the spec, or load the table again at the source."""
-
-
-def doubled_error(table: LakeTable, places: Iterable[Place]) -> DoubledKeyError:
-    """Return the error of keys that have two live rows, by the places of some of these."""
-    problem = f"{table.name}: another writer gave keys a second row ({named(table, places)})"
-    return DoubledKeyError(problem, "delete one row of each by SQL, or restart the table")
 
 
 def named(table: LakeTable, places: Iterable[Place]) -> str:
@@ -60,7 +58,7 @@ def doubled(table: LakeTable, files: list[LiveFile]) -> list[Place]:
     """Return the places of some rows whose key another live row of these data files has too, at most `NAMED`."""
     parts = -(-sum(f.rows for f in files) // AT_ONCE) if table.key_ids else 0  # without a key nothing is doubled
     for part in range(parts):
-        rows = each(partial(_rows, table, (part, parts)), files, files[0].path)
+        rows = each(partial(_rows, table, part, parts), files, files[0].path)
         if found := [*_doubled(files, rows)]:
             return found
     return []
@@ -77,8 +75,7 @@ def _doubled(files: list[LiveFile], rows: list[Rows]) -> Iterator[Place]:
         yield files[number], int(position[0])
 
 
-def _rows(table: LakeTable, part: tuple[int, int], file: LiveFile) -> Rows:
+def _rows(table: LakeTable, part: int, parts: int, file: LiveFile) -> Rows:
     """Return the keys of a data file's live rows that are in one of several parts of all hashes."""
     rows = read_keys(table.io, file.path, table.key_ids).live(table.vectors.of(file))
-    number, parts = part
-    return rows if parts == 1 else rows.only(mixed(rows.keys[0]) % np.uint64(parts) == number)
+    return rows if parts == 1 else rows.only(mixed(rows.keys[0]) % np.uint64(parts) == part)

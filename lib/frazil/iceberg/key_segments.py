@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 ROWS, MERGED, GROWTH = 1 << 24, 1 << 20, 4
 """The most rows of a segment that is read, and of a merged one: to sort more takes too long. A segment is merged with smaller ones if it is at most so many times as large."""
-Places = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Numbers of wanted keys, positions of rows of a data file that have them, and the row ids that these store (-1: none)."""
+Matches = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Rows of a data file that have wanted keys: the keys' numbers, the rows' positions, and the row ids that they store (-1: none)."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,7 @@ class Segment:
         self.keys = [np.concatenate(half) for half in zip(*(f.keys for f in files), strict=True)]
         slices = map(slice, self.starts[:-1], self.starts[1:])
         self.files = [replace(f, keys=[k[part] for k in self.keys]) for f, part in zip(files, slices, strict=True)]
-        bits = np.uint64(max(self.rows - 1, 1).bit_length())
-        self._row_bits = (np.uint64(1) << bits) - np.uint64(1)
+        self._row_bits = np.uint64((1 << self.rows.bit_length()) - 1)
         self.index = np.sort((mixed(self.keys[0]) & ~self._row_bits) | np.arange(self.rows, dtype=np.uint64))
 
     def pairs(self, keys: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -88,8 +87,8 @@ class Segment:
             at = at + 1
         return np.concatenate([n for n, _ in found]), np.concatenate([row for _, row in found])
 
-    def find(self, keys: list[np.ndarray]) -> Iterator[tuple[str, Places]]:
-        """Yield the data files that have some of the keys, by path, and where they have them."""
+    def find(self, keys: list[np.ndarray]) -> Iterator[tuple[str, Matches]]:
+        """Yield the paths of the data files that have some of the keys, each with the rows that have them."""
         n, row = self.pairs(keys)
         order = np.argsort(row)
         n, row = n[order], row[order]

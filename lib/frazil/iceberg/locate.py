@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from frazil.iceberg.doubled_keys import NAMED, doubled_error, key_schema
+from frazil.iceberg.doubled_keys import NAMED, DoubledKeyError, key_schema
 from frazil.iceberg.file_threads import each
 from frazil.iceberg.key_bounds import may_hold
 from frazil.iceberg.key_hashes import key_numbers, mixed
-from frazil.iceberg.key_segments import Places, Rows, Segment, Segments, read_keys
+from frazil.iceberg.key_segments import Matches, Rows, Segment, Segments, read_keys
 from frazil.iceberg.read_rows import live_rows
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ BYTES_A_ROW = 30
 """Of segments in memory, for keys that are texts or have several columns; others need less."""
 Scan = tuple["FileIO", list[int], list[np.ndarray]]
 """What scans look for, here or in a task: the field ids of the key, and the numbers of the wanted keys."""
-Run = Callable[[Scan, list[str]], list[Places]]
+Run = Callable[[Scan, list[str]], list[Matches]]
 """Scans data files, by their paths: `scan_files`, here or in tasks that each have some of them."""
 
 
@@ -42,13 +42,13 @@ class Found:
     row_id: np.ndarray
 
 
-def scan_files(scan: Scan, paths: list[str]) -> list[Places]:
+def scan_files(scan: Scan, paths: list[str]) -> list[Matches]:
     """Find keys in the key columns of some data files. First 24 bits of each row's hash are looked at: few rows get further."""
     io, key_ids, keys = scan
     wanted, near = Segment([Rows("", keys)]), np.zeros(1 << 24, bool)
     near[_bucket(keys)] = True
 
-    def look(path: str) -> Places:
+    def look(path: str) -> Matches:
         rows = read_keys(io, path, key_ids)
         some = np.flatnonzero(near[_bucket(rows.keys)])
         row, n = wanted.pairs([half[some] for half in rows.keys])
@@ -78,13 +78,13 @@ def locate(table: LakeTable, segments: Segments | None, keys: pa.Table, run: Run
     wanted = [half[order] for half in numbers]
     if segments is not None:
         segments.have(table)
-        places: Iterable[tuple[str, Places]] = chain.from_iterable(segment.find(wanted) for segment in segments.all)
+        matches: Iterable[tuple[str, Matches]] = chain.from_iterable(segment.find(wanted) for segment in segments.all)
     else:
-        places = _by_scan(table, keys.columns, wanted, run)
+        matches = _by_scan(table, keys.columns, wanted, run)
     found, live = [], table.live_files
-    for path, (n, position, row_id) in places:
+    for path, (n, position, row_id) in matches:
         if path in live and len(n):
-            found.append(_alive(table, Found(live[path], order[n], position, row_id)))
+            found.append(_alive(table, live[path], (order[n], position, row_id)))
     found = [f for f in found if len(f.n)]
     _require_one_row_each(table, found)
     return found
@@ -92,15 +92,15 @@ def locate(table: LakeTable, segments: Segments | None, keys: pa.Table, run: Run
 
 def _by_scan(
     table: LakeTable, values: list[pa.ChunkedArray], wanted: list[np.ndarray], run: Run
-) -> Iterable[tuple[str, Places]]:
+) -> Iterable[tuple[str, Matches]]:
     kinds = [table.metadata.schema().find_type(number) for number in table.key_ids]
     paths = [file.path for file in may_hold(table.live_files.values(), kinds, values)]
     return zip(paths, run((table.io, table.key_ids, wanted), paths), strict=True)
 
 
-def _alive(table: LakeTable, found: Found) -> Found:
-    """Leave out deleted rows; rows without a stored row id get the one that they inherit."""
-    file, n, position, row_id = found.file, found.n, found.position, found.row_id
+def _alive(table: LakeTable, file: LiveFile, matches: Matches) -> Found:
+    """Return the rows of a data file that are not deleted; those without a stored row id get the one that they inherit."""
+    n, position, row_id = matches
     if dead := table.vectors.of(file):
         alive = ~np.isin(position, np.array((dead & BitMap64(position)).to_array(), np.int64))
         n, position, row_id = n[alive], position[alive], row_id[alive]
@@ -114,13 +114,13 @@ def _require_one_row_each(table: LakeTable, found: list[Found]) -> None:
     rows = np.bincount(np.concatenate([np.empty(0, int), *(f.n for f in found)]))
     if len(twice := np.flatnonzero(rows > 1)[:NAMED]):
         places = [(f.file, int(f.position[f.n == n][0])) for n in twice for f in found if n in f.n]
-        raise doubled_error(table, places)
+        raise DoubledKeyError(table, places)
 
 
 def require_unique_keys(table: LakeTable, segments: Segments | None, run: Run = scan_files) -> None:
     """Raise DoubledKeyError if a key of rows that others added since the last batch has another live row."""
-    schema, checked = key_schema(table), table.checked
+    checked = table.checked
     added = [file for file in table.live_files.values() if file.sequence > checked]
-    rows = [part for file in added for part in live_rows(table.io, file, table.vectors.of(file), schema)]
-    if rows:
-        locate(table, segments, pa.concat_tables(rows).drop_null(), run)
+    keys = [some for f in added for some in live_rows(table.io, f, table.vectors.of(f), key_schema(table))]
+    if keys:
+        locate(table, segments, pa.concat_tables(keys).drop_null(), run)

@@ -13,6 +13,7 @@ from frazil.dms.applied import batch_of
 from frazil.dms.position import Position
 from frazil.errors import FrazilError, many
 from frazil.iceberg.data_files import LAST_UPDATED, LINEAGE
+from frazil.iceberg.doubled_keys import key_schema
 from frazil.iceberg.locate import locate
 from frazil.iceberg.read_rows import live_rows, rows_at
 from frazil.iceberg.snapshots import Snapshot
@@ -55,10 +56,9 @@ def _typed(table: Table, key: Sequence[Any]) -> pa.Table:
 
 def _changed_last(table: Table) -> pa.Table:
     """Return the key of a row in the newest data file; nothing of an empty table, or without a key."""
-    stored, schema = table.stored, schema_to_pyarrow(table.stored.metadata.schema())
-    of_key = pa.schema([schema.field(name) for name in stored.key])
+    stored = table.stored
     for file in sorted(stored.live_files.values(), key=lambda file: -file.sequence) if stored.key else ():
-        for rows in live_rows(stored.io, file, stored.vectors.of(file), of_key):
+        for rows in live_rows(stored.io, file, stored.vectors.of(file), key_schema(stored)):
             if len(rows):
                 return rows[-1:].rename_columns([*table.spec.key])
     return pa.table({})
