@@ -7,7 +7,7 @@ import json
 import struct
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -23,13 +23,10 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table.metadata import TableMetadata
 
-DELETE_POS = 2147483545
 PATH_AND_POSITION = pa.schema([
     pa.field("file_path", pa.string(), False, {b"PARQUET:field_id": str(DELETE_PATH).encode()}),
-    pa.field("pos", pa.int64(), False, {b"PARQUET:field_id": str(DELETE_POS).encode()}),
+    pa.field("pos", pa.int64(), False, {b"PARQUET:field_id": b"2147483545"}),
 ])  # fmt: skip
-
-
 MANY = 8
 """Of more data files that lose rows, format v2 gets one delete file for each partition."""
 
@@ -43,13 +40,14 @@ class PartitionDroppedError(FrazilError, code="partition-dropped"):
 
 
 class Vectors:
-    """The bitmaps of deleted rows. What was read or written is kept while it is live, by file and offset."""
+    """The bitmaps of deleted rows. What was read or written is kept while it is live."""
 
     def __init__(self) -> None:
         self.io: FileIO
-        self._known: dict[tuple, BitMap64] = {}
-        self._of_partitions: set[str] = set()
+        self._known: dict[tuple[str, int | None], dict[str, BitMap64]] = {}
+        """By path and offset: the deleted rows of each data file that is named there."""
         self._whole: dict[str, tuple[tuple[Delete, ...], BitMap64]] = {}
+        """By data file: deletes, and their union."""
 
     def of(self, file: LiveFile) -> BitMap64:
         """Return the deleted rows of a data file. On v2 each commit may add to its deletes, so their union is kept."""
@@ -69,31 +67,19 @@ class Vectors:
             return sum(d.rows for d in file.deletes)
         return len(self.of(file))
 
-    def keep(self, live: Iterable[LiveFile]) -> None:
+    def keep(self, live: Collection[LiveFile]) -> None:
         """Forget all but the deletes of these files."""
-        live = [*live]
-        places = {_place(d, f.path) for f in live for d in f.deletes if d.of}
-        paths, wide = {f.path for f in live}, {d.path for f in live for d in f.deletes if not d.of}
+        places = {(d.path, d.offset) for f in live for d in f.deletes}
+        self._known = {place: rows for place, rows in self._known.items() if place in places}
         self._whole = {f.path: self._whole[f.path] for f in live if f.path in self._whole}
-        self._known = {
-            place: vector
-            for place, vector in self._known.items()
-            if place in places or (place[0] in wide and place[1] in paths)
-        }
-        self._of_partitions &= wide
 
     def _read(self, delete: Delete, data_file: str) -> BitMap64:
-        place = _place(delete, data_file)
+        place = delete.path, delete.offset
         if place not in self._known:
-            if delete.path in self._of_partitions:
-                return BitMap64()
             with self.io.new_input(delete.path).open() as source:
-                if delete.offset is not None:
-                    self._known[place] = _vector(source, delete)
-                else:  # which may have rows of many data files: it is read once
-                    self._known |= {(delete.path, of, None): rows for of, rows in _positions(source)}
-                    self._of_partitions.add(delete.path)
-        return self._known.get(place, BitMap64())
+                is_vector = delete.offset is not None
+                self._known[place] = {data_file: _vector(source, delete)} if is_vector else _positions(source)
+        return self._known[place].get(data_file, BitMap64())
 
     def write(
         self, metadata: TableMetadata, dead: list[tuple[LiveFile, BitMap64]]
@@ -101,7 +87,8 @@ class Vectors:
         """Write newly deleted rows of data files to new delete files, which nothing names yet; return these and what they replace.
 
         On format v3, and on v2 where few files lose rows, they hold all deleted rows of a file. Where many do, a partition
-        gets one file of the new rows alone.
+        gets one file of the new rows alone. Their spec and partition are those of the data files: with others they would
+        not apply, or no scan would work.
         """
         _require_partitions(metadata, [file for file, _ in dead])
         if metadata.format_version < 3 and len(dead) > MANY:
@@ -120,8 +107,9 @@ class Vectors:
         content, places = _puffin([(file.path, rows) for file, rows in dead])
         location, made = self._store(metadata, "deletes.puffin", content), []
         for (file, rows), (offset, length) in zip(dead, places, strict=True):
-            made.append(_of_file(file, location, (len(content), len(rows)), file.path, (offset, length)))
-            self._known[_place(made[-1], file.path)] = rows
+            self._known[location, offset] = {file.path: rows}
+            partition = file.spec_id, file.partition
+            made.append(Delete(location, len(content), len(rows), *partition, 0, file.path, offset, length))
         return made
 
     def _write_positions(self, metadata: TableMetadata, dead: list[tuple[LiveFile, BitMap64]]) -> Delete:
@@ -130,17 +118,14 @@ class Vectors:
         paths = pa.concat_arrays([pa.repeat(file.path, len(rows)) for file, rows in dead])
         positions = pa.concat_arrays([pa.array(rows.to_array(), pa.int64()) for _, rows in dead])
         pq.write_table(pa.table([paths, positions], schema=PATH_AND_POSITION), out := io.BytesIO(), compression="zstd")
-        content, of = out.getvalue(), dead[0][0].path if len(dead) == 1 else ""
-        location = self._store(metadata, "deletes.parquet", content)
-        made = _of_file(dead[0][0], location, (len(content), len(positions)), of)
-        for file, rows in dead:
-            self._known[_place(made, file.path)] = rows
-        return made
+        content, one = out.getvalue(), dead[0][0]
+        location, of = self._store(metadata, "deletes.parquet", content), one.path if len(dead) == 1 else ""
+        self._known[location, None] = {file.path: rows for file, rows in dead}
+        return Delete(location, len(content), len(positions), one.spec_id, one.partition, 0, of)
 
     def _store(self, metadata: TableMetadata, name: str, content: bytes) -> str:
-        location = load_location_provider(metadata.location, metadata.properties).new_data_location(
-            f"{uuid.uuid4()}-{name}"
-        )
+        locations = load_location_provider(metadata.location, metadata.properties)
+        location = locations.new_data_location(f"{uuid.uuid4()}-{name}")
         with self.io.new_output(location).create() as out:
             out.write(content)
         return location
@@ -148,24 +133,12 @@ class Vectors:
 
 def _require_partitions(metadata: TableMetadata, files: list[LiveFile]) -> None:
     """Raise PartitionDroppedError for a file in a partition by a column that was dropped: Iceberg forgets such values, and scans fail."""
-    there = metadata.schema().field_ids
-    sources = {s.spec_id: [f.source_id for f in s.fields] for s in metadata.partition_specs}
+    there, specs = metadata.schema().field_ids, metadata.specs()
     for file in files:
-        gone = [n for n, source in enumerate(sources[file.spec_id]) if source not in there]
+        gone = [n for n, field in enumerate(specs[file.spec_id].fields) if field.source_id not in there]
         if any(file.partition[n] is not None for n in gone):
             cure = "CALL system.rewrite_data_files on the table, with options => map('rewrite-all', 'true')"
             raise PartitionDroppedError(f"{file.path} is in a partition by a column that was dropped", cure)
-
-
-def _of_file(
-    file: LiveFile, location: str, size: tuple[int, int], of: str, place: tuple[int | None, int | None] = (None, None)
-) -> Delete:
-    """Return new deletes, with spec and partition of their data file: with others they would not apply, or no scan would work."""
-    return Delete(location, *size, file.spec_id, file.partition, 0, of, *place)
-
-
-def _place(delete: Delete, data_file: str) -> tuple[str, str, int | None]:
-    return delete.path, data_file, delete.offset
 
 
 def _vector(source: Any, delete: Delete) -> BitMap64:
@@ -176,10 +149,10 @@ def _vector(source: Any, delete: Delete) -> BitMap64:
     return BitMap64.deserialize(blob[8:-4])
 
 
-def _positions(source: Any) -> Iterator[tuple[str, BitMap64]]:
-    """Yield the data files that a file of position deletes names, with their deleted rows."""
+def _positions(source: Any) -> dict[str, BitMap64]:
+    """Return the deleted rows of each data file that a file of position deletes names."""
     found = pq.read_table(source, columns=["file_path", "pos"]).group_by("file_path").aggregate([("pos", "list")])
-    yield from zip(found["file_path"].to_pylist(), map(BitMap64, found["pos_list"].to_pylist()), strict=True)
+    return dict(zip(found["file_path"].to_pylist(), map(BitMap64, found["pos_list"].to_pylist()), strict=True))
 
 
 def _puffin(vectors: list[tuple[str, BitMap64]]) -> tuple[bytes, list[tuple[int, int]]]:

@@ -13,7 +13,7 @@ KINDS = {"s3": "AES256", "kms": "aws:kms", "dsse-kms": "aws:kms:dsse"}
 """The values of `s3.sse.type`, as S3 has them."""
 NAMES = {
     "s3.endpoint": "endpoint", "s3.region": "region", "s3.access-key-id": "access_key_id",
-    "s3.secret-access-key": "secret_access_key", "s3.session-token": "session_token",
+    "s3.secret-access-key": "secret_access_key", "s3.session-token": "session_token", "s3.sse.key": "sse_kms_key_id",
 }  # fmt: skip
 
 
@@ -21,13 +21,9 @@ class EncryptedFileIO(FsspecFileIO):
     """Writes each object with the encryption that the catalog's options name, as Java's S3FileIO does."""
 
     def _get_fs(self, scheme: str, hostname: str | None = None) -> AbstractFileSystem:
-        if not scheme.startswith("s3"):
-            return super()._get_fs(scheme, hostname)
         given = self.properties
         config: dict[str, Any] = {ours: given[name] for name, ours in NAMES.items() if name in given}
-        config |= {"server_side_encryption": KINDS[given["s3.sse.type"]]}
-        if key := given.get("s3.sse.key"):
-            config["sse_kms_key_id"] = key
+        config["server_side_encryption"] = KINDS[given["s3.sse.type"]]
         config["virtual_hosted_style_request"] = given.get("s3.force-virtual-addressing") == "true"
         login = None if "s3.access-key-id" in given else Boto3CredentialProvider()
         options: Any = {"allow_http": str(given.get("s3.endpoint", "")).startswith("http://")}

@@ -31,8 +31,8 @@ def _fields(schema: Schema | StructType, *ids: int) -> list[NestedField]:
     return [by_id[i] for i in ids]
 
 
-MANIFEST = Schema(*_fields(MANIFEST_LIST_FILE_SCHEMAS[3], 500, 502, 517, 515, 504, 505, 520, 507))
-"""Path, spec id, content, sequence, added files, existing files, first row id. The lists after these PyIceberg cannot skip."""
+MANIFEST = Schema(*_fields(MANIFEST_LIST_FILE_SCHEMAS[3], 500, 520, 502, 515, 507))
+"""Path, first row id, spec id, sequence. The lists after these PyIceberg cannot skip."""
 FILE = StructType(
     *_fields(DATA_FILE_TYPE[3], 100, 104, 103, 102, 134, 142, 143, 144, 145, 125, 128, 108, 109, 110, 137, 132, 135)
 )
@@ -51,8 +51,8 @@ class Delete:
     partition: Record
     sequence: int
     of: str
-    offset: int | None
-    length: int | None
+    offset: int | None = None
+    length: int | None = None
 
 
 @dataclass(frozen=True)
@@ -94,20 +94,19 @@ class Manifests:
     def __init__(self) -> None:
         self.io: FileIO
         self.key_ids: Sequence[int] = ()
-        self._read: dict[tuple, list[LiveFile | Delete]] = {}
-        """By path and first row id, which the list says: it appears when a table gets format v3."""
+        self._read: dict[tuple[Any, ...], list[LiveFile | Delete]] = {}
+        """By what the list says of a manifest: its first row id appears when a table gets format v3."""
 
-    def count(self, manifest_list: str) -> int:
-        """Return the number of manifests of a snapshot."""
-        return len([*self._records(manifest_list, MANIFEST)])
+    def listed(self, manifest_list: str) -> list[tuple[Any, ...]]:
+        """Return what a list says of its manifests."""
+        return [tuple(manifest[:4]) for manifest in self._records(manifest_list, MANIFEST)]
 
-    def live_files(self, manifest_list: str | None) -> dict[str, LiveFile]:
+    def live_files(self, manifest_list: str) -> dict[str, LiveFile]:
         """Return the live data files of a snapshot by path."""
-        manifests = [*self._records(manifest_list, MANIFEST)] if manifest_list else []
-        missing = [m for m in manifests if (m[0], m[6]) not in self._read]
-        read = each(self._entries, missing, missing[0][0]) if missing else []
-        self._read |= zip([(m[0], m[6]) for m in missing], read, strict=True)
-        self._read = {(m[0], m[6]): self._read[m[0], m[6]] for m in manifests}
+        manifests = self.listed(manifest_list)
+        missing = [manifest for manifest in manifests if manifest not in self._read]
+        self._read |= zip(missing, each(self._entries, missing, manifest_list), strict=True)
+        self._read = {manifest: self._read[manifest] for manifest in manifests}
         entries = [entry for of_manifest in self._read.values() for entry in of_manifest]
         files = {e.path: e for e in entries if isinstance(e, LiveFile)}
         deletes: dict[str, list[Delete]] = {}
@@ -121,23 +120,25 @@ class Manifests:
         with AvroFile(self.io.new_input(path), schema) as records:
             yield from map(_values, records)
 
-    def _entries(self, manifest: list[Any]) -> list[LiveFile | Delete]:
+    def _entries(self, manifest: tuple[Any, ...]) -> list[LiveFile | Delete]:
         """Read the live entries of a manifest; a row id that a file does not have follows from the entries before."""
-        path, spec_id, _, sequence, added, existing, next_row_id, *_ = manifest
+        path, next_row_id, spec_id, sequence = manifest
         found: list[LiveFile | Delete] = []
-        for status, own_sequence, file in self._records(path, ENTRY) if added or existing else ():
+        for status, own_sequence, file in self._records(path, ENTRY):
             if status == DELETED:
                 continue
-            location, size, rows, partition, content, first_row_id, *more = _values(file)
+            location, size, rows, partition, content, first_row_id, of, offset, length, low, high, *_ = _values(file)
             place = (location, size, rows, spec_id, partition, sequence if own_sequence is None else own_sequence)
+            low, high = low or {}, high or {}
+            if content == EQUALITY_DELETES:
+                cure = "CALL system.rewrite_data_files, with options => map('rewrite-all', 'true', 'remove-dangling-deletes', 'true')"
+                raise EqualityDeletesError(f"{location} has equality deletes", cure)
             if content:
-                found.append(_delete(place, content, more[:5]))
+                found.append(Delete(*place, of or _only_file(low, high), offset, length))
                 continue
             if first_row_id is None and next_row_id is not None:
                 first_row_id, next_row_id = next_row_id, next_row_id + rows
-            low, high = more[3] or {}, more[4] or {}
-            bounds = tuple((low.get(i), high.get(i)) for i in self.key_ids)
-            found.append(LiveFile(*place, first_row_id, bounds=bounds))
+            found.append(LiveFile(*place, first_row_id, bounds=tuple((low.get(i), high.get(i)) for i in self.key_ids)))
         return found
 
 
@@ -150,15 +151,10 @@ def _values(record: Record) -> list[Any]:
     return [record[i] for i in range(len(record))]
 
 
-def _delete(place: tuple[str, int, int, int, Record, int], content: int, more: list[Any]) -> Delete:
-    of, offset, length, low, high = more
-    if content == EQUALITY_DELETES:
-        cure = "CALL system.rewrite_data_files, with options => map('rewrite-all', 'true', 'remove-dangling-deletes', 'true')"
-        raise EqualityDeletesError(f"{place[0]} has equality deletes", cure)
-    if not of:  # on v2 the bounds show whether it is of one data file
-        low, high = (low or {}).get(DELETE_PATH), (high or {}).get(DELETE_PATH)
-        of = low.decode() if low and low == high else ""
-    return Delete(*place, of, offset, length)
+def _only_file(low: dict[int, bytes], high: dict[int, bytes]) -> str:
+    """Return the data file that position deletes of format v2 are of, by their bounds; empty: they are of several."""
+    first, last = low.get(DELETE_PATH), high.get(DELETE_PATH)
+    return first.decode() if first and first == last else ""
 
 
 def in_partition(delete: Delete, files: dict[str, LiveFile]) -> list[str]:

@@ -27,8 +27,7 @@ class Snapshot:
     @classmethod
     def of(cls, told: dict[str, Any]) -> Snapshot:
         """Make one from the metadata's JSON."""
-        summary = told.get("summary") or {}
         return cls(
             told["snapshot-id"], told.get("parent-snapshot-id"), told.get("sequence-number") or 0, told["timestamp-ms"],
-            summary, told["manifest-list"], told.get("first-row-id"), told.get("added-rows"),
+            told.get("summary") or {}, told["manifest-list"], told.get("first-row-id"), told.get("added-rows"),
         )  # fmt: skip

@@ -36,18 +36,19 @@ class LakeTable:
 
     def __init__(self, catalog: Catalog, name: str, key: Sequence[str], session: Callable[[], SparkSession]):
         self.catalog, self.name, self.session = catalog, name, session
-        self.location, self.key_ids = "", [0] * len(key)
-        """The field ids of the key's columns, in the key's order; 0: there is no such column."""
+        self.location = ""
         self._snapshots: dict[int, dict[str, Any]] = {}
-        self._refs: dict[str, int] = {}
+        self.tags: dict[str, int] = {}
+        """The snapshots that tags and branches name."""
         self.rewinds = 0
-        """How often the newest state did not follow from the one before: after a rollback, rows are live again that were dead."""
+        """How often the newest state did not follow, unbroken, from the one before: after a rollback, rows live again that were dead."""
         self._live: tuple[int | None, dict[str, LiveFile]] = None, {}
         self.vectors, self._manifests = Vectors(), Manifests()
         self._opened_s = 0.0
         self.refresh()
         ids = {field.name: field.field_id for field in self.metadata.schema().fields}
         self._manifests.key_ids = self.key_ids = [ids.get(column, 0) for column in key]
+        """The field ids of the key's columns, in the key's order; 0: there is no such column."""
 
     # --- the way to Java
 
@@ -70,24 +71,21 @@ class LakeTable:
 
     def refresh(self) -> None:
         """Take over what was committed since the last look."""
-        has_handle, old = "handle" in vars(self), time.monotonic() - self._opened_s > LONGEST_IO_S
-        if has_handle and old:
-            self.handle = opened(self.session(), self.catalog.name, self.name)
-        text = self._opened() if old or not has_handle else self.bridge.refresh(self.handle, self.location)
+        if time.monotonic() - self._opened_s > LONGEST_IO_S:
+            vars(self).pop("handle", None)  # the next commit opens another one
+        text = self.bridge.refresh(self.handle, self.location) if "handle" in vars(self) else self._opened()
         if text:
             self._read(text)
 
     def swap(self, change: Change) -> None:
         """Commit a change that was made for exactly this state; afterwards the newest state is this table's."""
         before, live = self.head_id, self.live_files
-        text = self.bridge.swap(self.handle, self.location, change.to_json(self.metadata))
-        self._read(text)
-        head = self.head
-        if head is None or head.parent != before:  # others committed since
-            return
-        known = change.applied(live, head, self.key_ids)
+        self._read(self.bridge.swap(self.handle, self.location, change.to_json(self.metadata)))
+        head, known = self.head, None
+        if head and head.parent == before:  # else others committed since
+            known = change.applied(live, head, self.key_ids)
         if known is not None:
-            self._live = head.id, known
+            self._live = self.head_id, known
             self.vectors.keep(known.values())
 
     def _opened(self) -> str:
@@ -110,18 +108,16 @@ class LakeTable:
         told = msgspec.json.decode(body)  # four times as fast as json, and each commit waits for it
         self.metadata_bytes = len(body)
         self._snapshots = {s["snapshot-id"]: s for s in told.get("snapshots", ())}
-        self._refs = {name: ref["snapshot-id"] for name, ref in told.get("refs", {}).items()}
+        self.tags = {name: ref["snapshot-id"] for name, ref in told.get("refs", {}).items()}
         if told.get("current-snapshot-id", -1) not in (None, -1):
-            self._refs.setdefault("main", told["current-snapshot-id"])  # a catalog that knows no refs leaves them out
+            self.tags.setdefault("main", told["current-snapshot-id"])  # a catalog that knows no refs leaves them out
         without: dict[str, Any] = {"snapshots": [], "snapshot-log": [], "metadata-log": [], "refs": {}}
         self.metadata: TableMetadata = TableMetadataUtil.parse_obj(told | without | {"current-snapshot-id": None})
         """Schemas, partition specs and properties; it has no snapshots."""
-        self.rewinds += before is not None and not self._follows(before)
+        if before is not None:
+            after = takewhile(lambda s: s.sequence >= before.sequence, self.ancestors())
+            self.rewinds += all(s.id != before.id for s in after)
         self.ever_had_rows = bool(told.get("last-sequence-number")) or bool(self._snapshots)
-
-    def _follows(self, before: Snapshot) -> bool:
-        """Return whether the current snapshot has this one in its history; False as well if others expired what is between."""
-        return any(s.id == before.id for s in takewhile(lambda s: s.sequence >= before.sequence, self.ancestors()))
 
     # --- what the metadata say
 
@@ -135,24 +131,19 @@ class LakeTable:
         """The live data files by path. Each manifest is read once."""
         head = self.head
         if self._live[0] != self.head_id:
-            self._live = self.head_id, self._manifests.live_files(head.manifest_list if head else None)
+            self._live = self.head_id, self._manifests.live_files(head.manifest_list) if head else {}
             self.vectors.keep(self._live[1].values())
         return self._live[1]
 
     @property
     def manifests(self) -> int:
         """The number of manifests of the current snapshot."""
-        return self._manifests.count(self.head.manifest_list) if self.head else 0
+        return len(self._manifests.listed(self.head.manifest_list)) if self.head else 0
 
     @property
     def snapshots(self) -> list[Snapshot]:
         """All snapshots that are kept, also those that are no part of main."""
         return [*map(Snapshot.of, self._snapshots.values())]
-
-    @property
-    def tags(self) -> dict[str, int]:
-        """The snapshots that tags and branches name."""
-        return {**self._refs}
 
     def snapshot(self, number: int | None) -> Snapshot | None:
         """Return a snapshot that is kept."""
@@ -161,17 +152,17 @@ class LakeTable:
     @property
     def head(self) -> Snapshot | None:
         """The current snapshot."""
-        return self.snapshot(self._refs.get("main"))
+        return self.snapshot(self.head_id)
 
     @property
     def head_id(self) -> int | None:
         """The id of the current snapshot."""
-        return self._refs.get("main")
+        return self.tags.get("main")
 
     @property
     def own(self) -> Snapshot | None:
         """The last snapshot of Frazil: what the tag names; if somebody dropped or moved the tag, the newest with a position."""
-        tagged = self.snapshot(self._refs.get(TAG))
+        tagged = self.snapshot(self.tags.get(TAG))
         if tagged and POSITION in tagged.summary:
             return tagged
         return next((s for s in self.ancestors() if POSITION in s.summary), None)

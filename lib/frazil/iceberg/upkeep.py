@@ -6,9 +6,8 @@ import json
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from statistics import median
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from frazil.iceberg.java import causes
 from frazil.iceberg.snapshots import POSITION, Snapshot
@@ -44,11 +43,11 @@ class Health:
 def measure(table: LakeTable) -> Health:
     """Measure a table, without a job."""
     files = [*table.live_files.values()]
-    deletes = {d.path for f in files for d in f.deletes}
+    sizes = [f.size for f in files]
     gone = sum(map(table.vectors.count, files))
-    rows, size = sum(f.rows for f in files) - gone, sum(f.size for f in files)
-    median = float(np.median([f.size for f in files])) if files else 0.0
-    return Health(rows, len(files), size, median, gone, len(deletes), len(table.snapshots), table.metadata_bytes)
+    deletes = {d.path for f in files for d in f.deletes}
+    of_files = sum(f.rows for f in files) - gone, len(files), sum(sizes), float(median(sizes or [0]))
+    return Health(*of_files, gone, len(deletes), len(table.snapshots), table.metadata_bytes)
 
 
 def missing_tags(table: LakeTable, now: datetime, daily: timedelta) -> Iterator[tuple[str, Snapshot, timedelta]]:
@@ -56,16 +55,14 @@ def missing_tags(table: LakeTable, now: datetime, daily: timedelta) -> Iterator[
 
     The last own snapshot of each past hour and day has one, of a day so long as `daily` says; nothing is tagged that is still to change.
     """
-    last: dict[str, tuple[Snapshot, timedelta]] = {}
-    for snapshot in table.ancestors():
+    there = {*table.tags}
+    for snapshot in (s for s in table.ancestors() if POSITION in s.summary):
         at = datetime.fromtimestamp(snapshot.committed_ms / 1000, UTC)
-        if POSITION not in snapshot.summary:
-            continue
         for form, age in (("hour_%Y%m%d_%H", HOURLY), ("day_%Y%m%d", daily)):
-            if now - at < age and at.strftime(form) != now.strftime(form):
-                last.setdefault(at.strftime(form), (snapshot, age))
-    there = table.tags
-    yield from ((name, snapshot, age) for name, (snapshot, age) in last.items() if name not in there)
+            name = at.strftime(form)
+            if now - at < age and name != now.strftime(form) and name not in there:
+                there.add(name)
+                yield name, snapshot, age
 
 
 def keep_states(table: LakeTable, daily: timedelta) -> list[str]:
@@ -93,8 +90,8 @@ def expire(table: LakeTable, keep_hours: float) -> int:
     """
     if not expirable(table, keep_hours):
         return 0
-    of_others = len(require_sound(table))
-    gone = json.loads(table.bridge.expire(table.handle, _kept_since_ms(keep_hours), 1 + of_others))
+    least = 1 + len(require_sound(table))
+    gone = json.loads(table.bridge.expire(table.handle, _kept_since_ms(keep_hours), least))
     table.refresh()
     return len(gone)
 
@@ -119,7 +116,7 @@ def remove_orphans(table: LakeTable, after_days: float) -> list[str]:
         try:
             gone += [row[0] for row in _call(table, "remove_orphan_files", more)]
         except Exception as error:
-            if "FileNotFoundException" not in {name for name, _ in causes(error)}:  # there is no file yet
+            if "FileNotFoundException" not in dict(causes(error)):  # there is no file yet
                 raise
     return gone
 
