@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import Summary
 
 import aws_emulator
 from faulty_s3 import RETRIES, FaultyS3
-from frazil.iceberg import catalog_probe, compaction, swap, table
+from frazil.iceberg import compaction, refusals, swap, table
 from frazil.iceberg.row_delta import write_rows
 from frazil_demo.seaweed import Seaweed
 from rest_catalog import RestCatalog
@@ -71,7 +71,7 @@ BATCH = {"rest_lake": {"GET namespaces/db/tables/seen": 1, "POST namespaces/db/t
 def test_a_history_ends_as_its_replay_with_one_load_and_one_commit_a_batch(there, version, request):
     lake, catalog = request.getfixturevalue(there)
     w = Kept(lake, "seen", "bigint", partitioned="region", version=version)
-    catalog_probe.require_kept(w.table)
+    refusals.require_kept(w.table)
     new, _ = w.changes(200, 120)
     w.commit_change(lambda: write_rows(w.table, "replace", [w.changes_of(new, []).rows]))
     w.replay(new, [])
@@ -118,7 +118,7 @@ FORGETS = {
 def test_a_catalog_that_forgets_is_refused(disk_lake, monkeypatch, fault):
     lake, catalog = disk_lake
     w, keep, do = Kept(lake, fault.replace(" ", "_"), "bigint"), catalog.keep, catalog.of_table
-    catalog_probe.require_kept(w.table)
+    refusals.require_kept(w.table)
 
     def forgetful(method: str, key: tuple, body: dict):
         kept = [u for u in body.get("updates", []) if u["action"] != "set-snapshot-ref" or (u["ref-name"], fault) == ("main", "moves no tag")]  # fmt: skip
@@ -128,7 +128,7 @@ def test_a_catalog_that_forgets_is_refused(disk_lake, monkeypatch, fault):
     monkeypatch.setattr(catalog, "keep", lambda key, metadata: keep(key, forget(metadata)))
     monkeypatch.setattr(catalog, "of_table", do if fault in FORGETS else forgetful)
     with pytest.raises(swap.ForgetfulCatalogError):
-        catalog_probe.require_kept(w.table)
+        refusals.require_kept(w.table)
     assert len(w.opened().snapshots) == 2 and w.opened().head
 
 

@@ -199,7 +199,7 @@ public class Commits {
 
     /** Require that a snapshot has as many live rows as the change says: a second look at what was found and written. */
     private static void requireRows(JsonNode change, Snapshot snapshot) {
-        if (!change.has("rows")) return;
+        if (!change.hasNonNull("rows")) return;
         Map summary = snapshot.summary();
         long records = Long.parseLong((String) summary.get("total-records"));
         long deleted = Long.parseLong((String) summary.get("total-position-deletes"));

@@ -7,6 +7,8 @@ import re
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
 from frazil.errors import FrazilError
 from frazil.iceberg.refusals import require_known_io
 from frazil.settings.parameters import SQLITE, Settings
@@ -38,8 +40,8 @@ def open_catalog(settings: Settings) -> Catalog:
     kind = options.get("type") or CLASSES.get(options.get("catalog-impl", ""), "")
     require_known_io(name, options)
     if kind not in PYTHON:
-        what = kind or options.get("catalog-impl") or "none"
-        raise CatalogError(f"Frazil opens no catalog of type '{what}'", "write one of type jdbc, rest or glue")
+        problem = f"Frazil opens no catalog of type '{kind or options.get('catalog-impl', 'none')}'"
+        raise CatalogError(problem, "write one of type jdbc, rest or glue")
     module, _, its_class = PYTHON[kind].partition(".")
     try:
         own = {"jdbc": _database, "s3tables": _s3_tables}.get(kind, dict)(options)
@@ -50,8 +52,6 @@ def open_catalog(settings: Settings) -> Catalog:
 
 def opened_table(catalog: Catalog, name: str) -> Table:
     """Return a table of a catalog. Raises CatalogError if it is not there, or if the catalog does not answer."""
-    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-
     try:
         table = catalog.load_table(name)
         if table.io.properties.get("s3.sse.type", "none") != "none":  # which the catalog itself may have said

@@ -98,10 +98,10 @@ def iceberg_type(lake_type: str) -> str:
     return ICEBERG_NAMES.get(lake_type, lake_type.replace(",", ", ").replace("  ", " "))
 
 
-def columns_of(spec: TableSpec, schema: Schema | None = None, number: int = -1) -> Columns:
-    """Return what is known of a table that has the columns of a spec, in a schema with an id; None: it is not made yet."""
-    ids = {field.name: field.field_id for field in schema.fields} if schema else {}
-    return Columns(number, tuple(
+def columns_of(spec: TableSpec, metadata: TableMetadata | None = None) -> Columns:
+    """Return what is known of a table that has the columns of a spec; None: it is not made yet."""
+    ids = {field.name: field.field_id for field in metadata.schema().fields} if metadata else {}
+    return Columns(metadata.current_schema_id if metadata else -1, tuple(
         Known(ids.get(c.name, 0), c.name, iceberg_type(c.lake_type), c.type, key=c.name in spec.key,
               mask=c.mask, comment=c.comment, former=tuple(sorted({*c.renamed_from} - {c.name})))
         for c in spec.lake_columns
@@ -118,17 +118,20 @@ def evolved(table: LakeTable, plan: ColumnPlan | None) -> Evolved:
     """Return the table's columns after a plan, which is not committed: new ones have the ids that the next swap gives them."""
     if plan is None:
         return Evolved([], table.metadata)
-    if plan.steps and table.handle:
-        table.refresh()  # the handle may be newer than the last look
-    metadata = table.metadata
-    if steps := plan.steps:
-        schema = Schema.model_validate_json(table.bridge.schema(table.handle, table.location, json.dumps(steps)))
-        schemas = [s for s in metadata.schemas if s.schema_id != schema.schema_id]
-        metadata = metadata.model_copy(update={"schemas": [*schemas, schema], "current_schema_id": schema.schema_id})
+    metadata = _with_steps(table, plan.steps) if plan.steps else table.metadata
     schema, before = metadata.schema(), known_columns(metadata)
     named = tuple(msgspec.structs.replace(k, id=schema.find_field(k.name).field_id) for k in plan.known)
-    number = schema.schema_id if steps or before is None else before.schema
-    return Evolved([*steps], metadata, {COLUMNS: Columns(number, named, plan.dropped).text})
+    number = before.schema if before and not plan.steps else schema.schema_id
+    return Evolved([*plan.steps], metadata, {COLUMNS: Columns(number, named, plan.dropped).text})
+
+
+def _with_steps(table: LakeTable, steps: tuple[Step, ...]) -> TableMetadata:
+    """Return a table's metadata with the schema that the next swap would make by some steps."""
+    if table.handle:
+        table.refresh()  # the handle may be newer than the last look
+    schema = Schema.model_validate_json(table.bridge.schema(table.handle, table.location, json.dumps(steps)))
+    schemas = {"schemas": [schema, *table.metadata.schemas], "current_schema_id": schema.schema_id}
+    return table.metadata.model_copy(update=schemas)
 
 
 def require_own_columns(table: LakeTable) -> None:
@@ -141,8 +144,9 @@ def require_own_columns(table: LakeTable) -> None:
         raise OtherWriterError(problem, "; ".join(dict.fromkeys(way for _, way in odd)))
     then = table.position.schema
     if then is not None and then != known.schema:
-        names = ", ".join(_differences(table.metadata, then, known.schema)) or "their order or comments"
-        told = f"{table.name} was rolled back behind a change of its columns ({names})"
+        apart = _fields(table.metadata, then) ^ _fields(table.metadata, known.schema)
+        which = ", ".join(sorted({f"'{name}'" for _, name, _ in apart})) or "their order or comments"
+        told = f"{table.name} was rolled back behind a change of its columns ({which})"
         cure = "restart the table: all its files are read under the columns that it has now"
         raise ColumnsRolledBackError(told, cure)
 
@@ -166,9 +170,8 @@ def _odd(known: Columns, schema: Schema, table: str) -> Iterator[tuple[str, str]
             yield f"added the column '{there.name}', which is nested, required or has a default", way
 
 
-def _differences(metadata: TableMetadata, then: int, now: int) -> Iterator[str]:
-    """Yield the columns in which two schemas of a table differ."""
-    found = {s.schema_id: {f.field_id: (f.name, str(f.field_type)) for f in s.fields} for s in metadata.schemas}
-    old, new = found.get(then, {}), found.get(now, {})
-    for number in sorted(n for n in {*old, *new} if old.get(n) != new.get(n)):
-        yield f"'{(new.get(number) or old[number])[0]}'"
+def _fields(metadata: TableMetadata, number: int) -> set[tuple[int, str, str]]:
+    """Return id, name and type of each column of a schema."""
+    return {
+        (f.field_id, f.name, str(f.field_type)) for s in metadata.schemas if s.schema_id == number for f in s.fields
+    }

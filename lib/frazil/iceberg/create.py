@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
-from frazil.iceberg.catalog_probe import require_kept
-from frazil.iceberg.columns import COLUMNS, Columns, columns_of, iceberg_type
+from frazil.iceberg.columns import COLUMNS, columns_of, iceberg_type
 from frazil.iceberg.doubled_keys import DoubledKeyError, doubled
-from frazil.iceberg.refusals import DELTAS, require_writable
+from frazil.iceberg.refusals import DELTAS, require_kept, require_writable
 from frazil.iceberg.snapshots import TAG
 from frazil.iceberg.sql_text import identifier, literal, quoted
 from frazil.iceberg.swap import Change, commit_as_is
@@ -53,23 +52,23 @@ def create_table(
     """
     name = f"{catalog.name}.{spec.target}"
     digest = hashlib.sha256("; ".join(_statements(name, spec, version, {})).encode()).hexdigest()[:16]
-    create, *more = _statements(name, spec, version, {MADE: digest})
     if catalog.table_exists(spec.target):
         table = LakeTable(catalog, spec.target, spec.key, session)
-        if table.own is not None and not _is_outdated(table, digest):
+        is_outdated = _is_outdated(table, digest)
+        if table.own is not None and not is_outdated:
             if TAG not in table.tags:
                 require_kept(table)
             return table, False
-        _require_ours(table, spec)
-        if _is_outdated(table, digest):
+        if MADE not in table.metadata.properties or (table.own is None and table.ever_had_rows):
+            cure = f"call adopt(place) on the table, rename it, or name another target in {spec.file}"
+            raise ForeignTableError(f"{table.name} exists, and Frazil did not create it", cure)
+        if is_outdated:
             session().sql(f"DROP TABLE {quoted(name)} PURGE")
-    if not catalog.table_exists(spec.target):
-        session().sql(create)
-    for statement in more:
+    for statement in _statements(name, spec, version, {MADE: digest}):
         session().sql(statement)
     table = LakeTable(catalog, spec.target, spec.key, session)
     _rename_odd_partitions(table)
-    _begin(table, columns_of(spec, table.metadata.schema(), table.metadata.current_schema_id), Position(), {})
+    _begin(table, spec, Position(), {})
     return table, True
 
 
@@ -79,33 +78,27 @@ def adopt(table: LakeTable, spec: TableSpec, position: Position) -> None:
     Raises SpecDiffersError, DoubledKeyError, and TableRefusedError for a table that Frazil cannot write.
     """
     require_writable(table.spark_name, table.metadata, spec.key)
-    known = columns_of_table(table, spec)
+    _require_columns(table, spec)
     if places := doubled(table, [*table.live_files.values()]):
         raise DoubledKeyError(table, places)
     more = {"format-version": "2"} if table.metadata.format_version < 2 else {}
-    _begin(table, known, position, DELTAS | more)
+    _begin(table, spec, position, DELTAS | more)
 
 
-def columns_of_table(table: LakeTable, spec: TableSpec) -> Columns:
-    """Return what is known of a table that has the columns of its spec, and no others. Raises SpecDiffersError."""
-    schema = table.metadata.schema()
-    there = {field.name: str(field.field_type) for field in schema.fields}
+def _require_columns(table: LakeTable, spec: TableSpec) -> None:
+    """Raise SpecDiffersError unless a table has the columns of its spec, and no others."""
+    there = {field.name: str(field.field_type) for field in table.metadata.schema().fields}
     wanted = {column.name: iceberg_type(column.lake_type) for column in spec.lake_columns}
     if odd := [name for name in {**wanted, **there} if there.get(name) != wanted.get(name)]:
         told = [f"'{n}' is {there.get(n, 'not there')}, and {wanted.get(n, 'not there')} in the spec" for n in odd]
         raise SpecDiffersError(f"{table.name}: column {told[0]}", f"correct {spec.file}, or the table", told[1:])
-    return columns_of(spec, schema, table.metadata.current_schema_id)
 
 
-def _begin(table: LakeTable, known: Columns, position: Position, properties: dict[str, str]) -> None:
-    change = Change("row delta", properties={**properties, COLUMNS: known.text}, anew=True, looked=True)
-    require_kept(table, commit_as_is(table, change, None, position))
-
-
-def _require_ours(table: LakeTable, spec: TableSpec) -> None:
-    if MADE not in table.metadata.properties or (table.own is None and table.ever_had_rows):
-        cure = f"call adopt(place) on the table, rename it, or name another target in {spec.file}"
-        raise ForeignTableError(f"{table.name} exists, and Frazil did not create it", cure)
+def _begin(table: LakeTable, spec: TableSpec, position: Position, properties: dict[str, str]) -> None:
+    """Give a table that has the columns of its spec a position, by a commit that changes no row."""
+    known = {COLUMNS: columns_of(spec, table.metadata).text}
+    change = Change("row delta", properties=properties | known, anew=True, looked=True)
+    require_kept(table, commit_as_is(table, change, position))
 
 
 def _is_outdated(table: LakeTable, digest: str) -> bool:
@@ -116,7 +109,7 @@ def _is_outdated(table: LakeTable, digest: str) -> bool:
 
 
 def _statements(name: str, spec: TableSpec, version: int, properties: dict[str, str]) -> list[str]:
-    """Return the statements that create a table. All but the first may run again, as after a kill.
+    """Return the statements that create a table. They may run again, as after a kill.
 
     Only key columns are NOT NULL: DMS delivers nulls in others, as for LOBs that follow later.
     """
@@ -126,7 +119,7 @@ def _statements(name: str, spec: TableSpec, version: int, properties: dict[str, 
     comment = f" COMMENT {literal(spec.comment)}" if spec.comment else ""
     entries = {"format-version": str(version), **PROPERTIES, "frazil.source": spec.source, **properties}
     listed = ", ".join(f"{literal(n)} = {literal(v)}" for n, v in entries.items())
-    found = [f"CREATE TABLE {table} ({columns}) USING iceberg{parts}{comment} TBLPROPERTIES ({listed})"]
+    found = [f"CREATE TABLE IF NOT EXISTS {table} ({columns}) USING iceberg{parts}{comment} TBLPROPERTIES ({listed})"]
     if spec.sort:
         found.append(f"ALTER TABLE {table} WRITE LOCALLY ORDERED BY {', '.join(map(_order, spec.sort))}")
     if spec.key and not any(c.value_type in ("float", "double") for c in spec.columns if c.name in spec.key):
@@ -141,20 +134,17 @@ def _column(column: Column, is_key: bool) -> str:
 
 
 def _transform(entry: str) -> str:
-    """Return an entry of `partition` as SQL."""
+    """Return an entry of `partition` as SQL, with its column quoted."""
     found: Any = TRANSFORM.fullmatch(entry.strip())
-    date_part, date, hash_part, number, hashed, plain = found.groups()
-    if plain:
-        return identifier(plain.strip())
-    return (
-        f"{date_part}({identifier(date.strip())})" if date else f"{hash_part}({number}, {identifier(hashed.strip())})"
-    )
+    column = (found[2] or found[5] or found[6]).strip()
+    before, _, after = entry.rpartition(column)
+    return before + identifier(column) + after
 
 
 def _order(entry: str) -> str:
-    """Return an entry of `sort` as SQL."""
-    direction = SORT.search(entry.strip())
-    return identifier(SORT.sub("", entry.strip())) + (direction[0] if direction else "")
+    """Return an entry of `sort` as SQL, with its column quoted."""
+    column = SORT.sub("", entry.strip())
+    return identifier(column) + entry.strip().removeprefix(column)
 
 
 def _rename_odd_partitions(table: LakeTable) -> None:

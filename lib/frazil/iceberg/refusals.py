@@ -1,4 +1,4 @@
-"""Tables that Frazil does not write, each refused in setup with the statement that helps: nothing is found out in the midst of a run."""
+"""Tables and catalogs that Frazil does not write to, each refused in setup with what helps: nothing is found out in the midst of a run."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError
 from frazil.iceberg.delete_files import PartitionDroppedError
+from frazil.iceberg.snapshots import POSITION, TAG, TOKEN, Snapshot
+from frazil.iceberg.swap import ForgetfulCatalogError, pass_others
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
+    from frazil.iceberg.table import LakeTable
+
+UNLIMITED_MS = 2**63 - 1
 DELTAS = {f"write.{change}.mode": "merge-on-read" for change in ("merge", "update", "delete")}
 """So other writers leave the files alone that Frazil deletes rows from."""
 OF_FILES = (
@@ -40,10 +45,11 @@ class TableRefusedError(FrazilError, code="table-refused"):
 
 
 def require_writable(name: str, metadata: TableMetadata, key: Sequence[str]) -> None:
-    """Raise TableRefusedError for a table that Frazil cannot write, with all that is in its way; `name` is the one in Spark."""
-    _require_partitions(name, metadata)
-    found = [*_refusals(name, metadata, key)]
-    if found:
+    """Raise TableRefusedError, or PartitionDroppedError, for a table that Frazil cannot write; `name` is the one in Spark."""
+    if {field.source_id for field in metadata.spec().fields} - metadata.schema().field_ids:
+        cure = f"CREATE TABLE {name}_copy USING iceberg AS SELECT * FROM {name}, and name it as the target in the spec"
+        raise PartitionDroppedError(f"{name}: a column that partitions it was dropped", cure)
+    if found := [*_refusals(name, metadata, key)]:
         (problem, cure), *more = found
         raise TableRefusedError(f"{name}: {problem}", cure, [f"{what}; {way}" for what, way in more])
 
@@ -63,9 +69,10 @@ def _odd_properties(name: str, metadata: TableMetadata) -> Iterator[tuple[str, s
     told = metadata.properties
     for mode in DELTAS:
         if told.get(mode) == "copy-on-write":
-            yield f"{mode} is copy-on-write, and Frazil writes row deltas", _set(name, mode, "merge-on-read")
+            cure = f"ALTER TABLE {name} SET TBLPROPERTIES ('{mode}' = 'merge-on-read')"
+            yield f"{mode} is copy-on-write, and Frazil writes row deltas", cure
     if (form := told.get("write.format.default", "parquet")) != "parquet":
-        yield f"its new files are {form}", _set(name, "write.format.default", "parquet")
+        yield f"its new files are {form}", f"ALTER TABLE {name} SET TBLPROPERTIES ('write.format.default' = 'parquet')"
     for entry in ("write.location-provider.impl", "write.folder-storage.path"):
         if entry in told:
             cure = f"ALTER TABLE {name} UNSET TBLPROPERTIES ('{entry}')"
@@ -78,26 +85,31 @@ def _odd_properties(name: str, metadata: TableMetadata) -> Iterator[tuple[str, s
 
 def require_known_io(catalog: str, properties: dict[str, str]) -> None:
     """Raise TableRefusedError if Java's FileIO has properties that Python's does not follow: files would lie elsewhere, or in clear."""
-    unknown = [name for name, value in sorted(properties.items()) if not _is_known(name, value)]
-    odd = [f"{name}={properties[name]}" if name in KNOWN_VALUES else name for name in unknown]
+    odd = []
+    for name, value in sorted(properties.items()):
+        if value not in KNOWN_VALUES.get(name, {value}):
+            odd.append(f"{name}={value}")
+        elif name.startswith(OF_FILES) and not name.startswith(KNOWN_IO) and name not in KNOWN_VALUES:
+            odd.append(name)
     if odd:
         problem = f"the catalog {catalog} has the option {odd[0]}, which PyIceberg does not follow"
         cure = "set it at the bucket or for the process, and take it out of catalog_options"
         raise TableRefusedError(problem, cure, odd[1:])
 
 
-def _is_known(name: str, value: str) -> bool:
-    if name in KNOWN_VALUES:
-        return value in KNOWN_VALUES[name]
-    return not name.startswith(OF_FILES) or name.startswith(KNOWN_IO)
+def require_kept(table: LakeTable, made: Snapshot | None = None) -> None:
+    """Require that the catalog keeps the position of a commit that was just made (None: an empty one is), and its tag.
 
-
-def _require_partitions(name: str, metadata: TableMetadata) -> None:
-    gone = {f.source_id for f in metadata.spec().fields} - metadata.schema().field_ids
-    if gone:
-        cure = f"CREATE TABLE {name}_copy USING iceberg AS SELECT * FROM {name}, and name it as the target in the spec"
-        raise PartitionDroppedError(f"{name}: a column that partitions it was dropped", cure)
-
-
-def _set(name: str, entry: str, value: str) -> str:
-    return f"ALTER TABLE {name} SET TBLPROPERTIES ('{entry}' = '{value}')"
+    Raises ForgetfulCatalogError; TableRefusedError if Java's files have what Python's have not.
+    """
+    require_known_io(table.catalog.name, dict(table.handle.io().properties()))
+    number = (made or pass_others(table)).id
+    answer = table.catalog.load_table(table.name).metadata
+    tag, there = answer.refs.get(TAG), answer.snapshot_by_id(number)
+    told = there.summary.additional_properties if there and there.summary else {}
+    lost = [f"{entry} in the summary of a snapshot" for entry in (POSITION, TOKEN) if entry not in told]
+    if tag is None or (tag.snapshot_id, tag.max_ref_age_ms) != (number, UNLIMITED_MS):
+        lost.append(f"the tag {TAG}, which must not expire")
+    if lost:
+        cure = "use a catalog that keeps tags and summaries, or allow them there"
+        raise ForgetfulCatalogError(f"the catalog {table.catalog.name} did not keep {' and '.join(lost)}", cure)

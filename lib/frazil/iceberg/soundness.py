@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from frazil.dms.position import NoPositionError
@@ -34,34 +35,27 @@ def require_sound(table: LakeTable) -> list[Snapshot]:
     Raises RolledBackError, HistoryGoneError, NoPositionError or ClockError, and what `columns` raises: each has a cure
     that loses nothing.
     """
-    found = _since_own(table)
-    require_own_columns(table)
-    return found
-
-
-def _since_own(table: LakeTable) -> list[Snapshot]:
     if table.head and table.head.committed_ms / 1000 > time.time() + MOST_AHEAD_S:
         raise ClockError(f"{table.name} was changed in the future", "set this machine's clock, or wait")
     own = table.own
-    found: list[Snapshot] = []
-    if own is None:
-        if table.ever_had_rows:
-            cure = "call adopt(place) on the table, with the newest file that it holds; or restart it"
-            raise NoPositionError(f"{table.name} has rows and no position", cure)
-        return []
-    for snapshot in table.ancestors():
-        if snapshot.id == own.id:
-            return found
-        found.append(snapshot)
-        if snapshot.sequence <= own.sequence or snapshot.parent is None or POSITION in snapshot.summary:
-            of_past = next((s for s in table.ancestors() if POSITION in s.summary), None)
-            cure = "restart the table: no snapshot that is left has a position"
-            if of_past:
-                cure = f"ALTER TABLE {table.spark_name} CREATE OR REPLACE TAG {TAG} AS OF VERSION {of_past.id}"
-            raise RolledBackError(f"{table.name} was rolled back; its snapshot is now {found[0].id}", cure)
-    if not found:
-        raise RolledBackError(f"{table.name} was replaced, or its rows were taken away", "restart the table")
-    raise HistoryGoneError(
-        f"{table.name}: others expired the snapshots between its position and now",
-        'if nobody rolled it back, call adopt("last") on the table; else restart it',
-    )
+    if own is None and table.ever_had_rows:
+        cure = "call adopt(place) on the table, with the newest file that it holds; or restart it"
+        raise NoPositionError(f"{table.name} has rows and no position", cure)
+    others = _since(own, table) if own else []
+    require_own_columns(table)
+    return others
+
+
+def _since(own: Snapshot, table: LakeTable) -> list[Snapshot]:
+    """Return the snapshots of others since the last own one, on which the oldest of them must have been made."""
+    others = [*takewhile(lambda s: s.sequence > own.sequence and POSITION not in s.summary, table.ancestors())]
+    made_on = others[-1].parent if others else table.head_id
+    if made_on == own.id:
+        return others
+    if made_on is not None and table.snapshot(made_on) is None:
+        cure = 'if nobody rolled it back, call adopt("last") on the table; else restart it'
+        raise HistoryGoneError(f"{table.name}: others expired the snapshots between its position and now", cure)
+    cure = "restart the table: no snapshot that is left has a position"
+    if of_past := next((s for s in table.ancestors() if POSITION in s.summary), None):
+        cure = f"ALTER TABLE {table.spark_name} CREATE OR REPLACE TAG {TAG} AS OF VERSION {of_past.id}"
+    raise RolledBackError(f"{table.name} was rolled back or replaced; its snapshot is now {table.head_id}", cure)

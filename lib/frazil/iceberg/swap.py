@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -28,14 +28,6 @@ if TYPE_CHECKING:
 ATTEMPTS = 10
 OLDEST_S = 12 * 3600
 """Older files are not committed: others may have removed them as orphans, which they do after days."""
-FAILED = {"CommitFailedException", "ValidationException", "AlreadyExistsException"}
-"""Nothing was committed."""
-NO_ANSWER = {
-    "CommitStateUnknownException", "S3Exception", "ServiceFailureException", "ServiceUnavailableException", "RESTException", "ConnectException",
-    "SocketException", "SocketTimeoutException", "NoHttpResponseException", "ConnectionClosedException", "ConnectTimeoutException",
-    "UncheckedSQLException", "SQLException", "SdkClientException", "AwsServiceException", "GlueException",
-}  # fmt: skip
-"""Something may have been committed, or may still be."""
 
 
 class PositionMovedError(FrazilError, code="position-moved"):
@@ -70,12 +62,10 @@ class Change:
 
     def to_json(self, metadata: TableMetadata) -> str:
         """Return the change as `Commits.java` takes it."""
-        plain = ("kind", "columns", "summary", "properties", "sequence")
-        told: dict[str, Any] = {name: getattr(self, name) for name in plain}
-        types = partition_types(metadata)
+        told, types = {**vars(self)}, partition_types(metadata)
         for name in ("add", "remove", "add_deletes", "remove_deletes"):
-            told[name] = [file_json(types, file) for file in getattr(self, name)]
-        return json.dumps(told if self.rows is None else told | {"rows": self.rows})
+            told[name] = [file_json(types, file) for file in told[name]]
+        return json.dumps(told)
 
     def applied(self, before: dict[str, LiveFile], snapshot: Snapshot, key: list[int]) -> dict[str, LiveFile] | None:
         """Return the live files of the snapshot that this change made; None if only the manifests show them. `key`: its field ids."""
@@ -84,19 +74,18 @@ class Change:
             return None  # Iceberg has merged manifests, and numbers all their rows
         if any(not d.of and d.sequence >= self.sequence for f in self.remove for d in f.deletes):
             return None  # they apply to the new files as well, though they name none of their rows
-        gone = {f.path for f in self.remove}
+        gone, sequence = {f.path for f in self.remove}, self.sequence or snapshot.sequence
         live = {} if self.kind == "replace" else {path: file for path, file in before.items() if path not in gone}
         for file in self.add:
-            sequence = self.sequence or snapshot.sequence
-            bounds = file.bounds_of(key)
-            live[file.path] = replace(file, sequence=sequence, first_row_id=next_row_id, bounds=bounds, statistics={})
+            made = replace(file, sequence=sequence, first_row_id=next_row_id)
+            live[file.path] = replace(made, bounds=file.bounds_of(key), statistics={})
             next_row_id = None if next_row_id is None else next_row_id + file.rows
         replaced = {(d.path, d.of) for d in self.remove_deletes}
         for delete in self.add_deletes:
-            made = replace(delete, sequence=snapshot.sequence)
-            for path in [made.of] if made.of else in_partition(made, live):
+            new = replace(delete, sequence=snapshot.sequence)
+            for path in [new.of] if new.of else in_partition(new, live):
                 kept = [d for d in live[path].deletes if (d.path, d.of) not in replaced]
-                live[path] = replace(live[path], deletes=in_order([*kept, made]))
+                live[path] = replace(live[path], deletes=in_order([*kept, new]))
         return live
 
 
@@ -111,18 +100,14 @@ class Written:
 
     def fits(self, table: LakeTable) -> bool:
         """Return whether the files may still be committed: the table's rows and columns are those that they were written for."""
-        return _state(table) == self.state and time.time() - self.at_s < OLDEST_S
+        return written(table, self.change).state == self.state and time.time() - self.at_s < OLDEST_S
 
 
 def written(table: LakeTable, change: Change) -> Written:
-    """Return a change that was written for a table's present state."""
-    return Written(change, _state(table))
-
-
-def _state(table: LakeTable) -> tuple[int | None, ...]:
-    """Return what files depend on: the rows, the columns, the id that the next new column gets, partitions and format."""
+    """Return a change that was written for a table's present rows, columns, id of the next new column, partitions and format."""
     now = table.metadata
-    return table.head_id, now.current_schema_id, now.last_column_id, now.default_spec_id, now.format_version
+    state = table.head_id, now.current_schema_id, now.last_column_id, now.default_spec_id, now.format_version
+    return Written(change, state)
 
 
 def commit(
@@ -136,7 +121,8 @@ def commit(
 
     `planned` is the position from which the change was planned, and `position` the table's afterwards. Without them the
     change moves no position, as a compaction. Before each attempt the table must be sound, and at `planned`. If others
-    committed meanwhile, `write` writes again, and the summary stays as it is.
+    committed meanwhile, `write` writes again, and the summary stays as it is. After an error of Java nobody knows whether
+    something was committed: the history tells, and a second swap of the same state fails if the first one still comes.
     Raises PositionMovedError if another run was faster, and the errors of `soundness`.
     """
     now = first
@@ -147,38 +133,27 @@ def commit(
             require_sound(table)
         if planned is not None and table.position != planned:
             raise PositionMovedError(f"{table.name}: another run committed a batch meanwhile", "let it go on")
+        if not now.fits(table):
+            now = replace(written(table, write()), token=first.token)
+        summary = first.change.summary | _named(table, first.token, now.change, position)
         try:
-            now = now if now.fits(table) else replace(written(table, write()), token=first.token)
-            named = _named(table, first.token, now.change, position)
-            table.swap(replace(now.change, summary=first.change.summary | named))
+            table.swap(replace(now.change, summary=summary))
+            break
         except Exception as error:
-            why = {name for name, _ in causes(error)}
+            time.sleep(min(0.1 * (2**attempt - 1), 2.0))
             steadily(table.refresh)
             if found := find(table, first):
                 return found
-            if not why & (FAILED | NO_ANSWER) or attempt == ATTEMPTS - 1:
+            if not causes(error) or attempt == ATTEMPTS - 1:
                 raise
-            if not why & FAILED:  # else somebody was faster, and the table is ready for the next attempt
-                time.sleep(min(0.1 * (2**attempt - 1), 2.0))
-            continue
-        return _found(table, first)
-    raise AssertionError("the last attempt returns or raises")
-
-
-def commit_as_is(
-    table: LakeTable, change: Change, planned: Position | None = None, position: Position | None = None
-) -> Snapshot:
-    """Make the swap of a change without files, which is the same for every state of the table; see `commit`."""
-    return commit(table, written(table, change), lambda: change, planned, position)
-
-
-def _found(table: LakeTable, first: Written) -> Snapshot:
-    """Return the snapshot of a swap that was just made."""
     if found := find(table, first):
         return found
-    if table.own:
-        require_sound(table)  # somebody may have rolled it back at once
     raise ForgetfulCatalogError(f"{table.name}: its catalog lost a commit's summary", "use another catalog")
+
+
+def commit_as_is(table: LakeTable, change: Change, position: Position | None = None) -> Snapshot:
+    """Make the swap of a change without files, which is the same for every state of the table, from its present position; see `commit`."""
+    return commit(table, written(table, change), lambda: change, table.position if position else None, position)
 
 
 def pass_others(table: LakeTable, anew: bool = False) -> Snapshot:
@@ -213,6 +188,6 @@ def steadily(call: Callable[[], None]) -> None:
             call()
             return
         except Exception as error:
-            if pause is None or not {name for name, _ in causes(error)} & NO_ANSWER:
+            if pause is None or not causes(error):
                 raise
             time.sleep(pause)

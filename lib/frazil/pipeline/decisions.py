@@ -125,7 +125,7 @@ def _restart_once(table: Table, after: int | str = "", changes_from: str | None 
 def _decide(table: Table, told: str, after: Position, summary: Mapping[str, str] | None = None, **change: Any) -> None:
     """Commit a position that a person wants, with what was decided."""
     entries = {**(summary or {}), KIND: "decision", DECISION: told.strip()}
-    commit_as_is(table.stored, Change("row delta", summary=entries, **change), table.stored.position, after)
+    commit_as_is(table.stored, Change("row delta", summary=entries, **change), after)
 
 
 def _waiting(table: Table, side_file: str) -> Position | None:

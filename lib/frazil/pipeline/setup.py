@@ -68,7 +68,7 @@ def set_up_table(table: Table) -> Result:
     require_sound(table.stored)
     columns = evolved(table.stored, plan)
     change = Change("row delta", columns=columns.steps, properties=columns.properties)
-    commit_as_is(table.stored, change, table.stored.position, table.stored.position)
+    commit_as_is(table.stored, change, table.stored.position)
     told = ", ".join(" ".join(step.values()) for step in plan.steps)
     return Result(table.source, "exists", f"columns: {told or 'what files say of them'}")
 
