@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 BOTH   := -n 2 --dist loadfile --no-loadscope-reorder
 NEW    := $(shell sed -n 's|^\(test[^:]*\).*|tests/\1|p' tests/passes_on_new.txt | sort -u)
 
-RUNS   := tests/unit/test_steps_and_runs.py# it shares the lake of the suite, and a process has one lake
+RUNS   := $(patsubst %,tests/unit/test_%.py,steps_and_runs comparison maintain)# these share the lake of the suite, and a process has one lake
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo lab test test-slow test-aws test-env aws-env test-airflow test-engines test-quick bench torture planted lint pages format lock clean
@@ -54,7 +54,7 @@ lab: env ## Open copies of the notebooks in JupyterLab
 
 test: test-env lint $(VENV)/classes.jsa ## Run all tests but the slow ones and those of AWS: two files at a time, each library in processes of its own
 	$(PYTEST) tests -m "not slow and not torture and not aws" $(BOTH)
-	FRAZIL_HOUSE=new $(PYTEST) tests/unit --ignore $(RUNS) -m "not slow and not torture and not aws" $(BOTH)
+	FRAZIL_HOUSE=new $(PYTEST) tests/unit $(addprefix --ignore=,$(RUNS)) -m "not slow and not torture and not aws" $(BOTH)
 	FRAZIL_HOUSE=new $(PYTEST) $(NEW) $(RUNS) -m "not slow and not torture and not aws" $(BOTH)
 	FRAZIL_ICEBERG=1.11.0 $(PYTEST) tests/test_history.py tests/test_guarantees.py -m "acceptance and not torture" -k "release or v3-1" $(BOTH)
 	FRAZIL_ICEBERG=1.11.0 FRAZIL_HOUSE=new $(PYTEST) tests/test_cases.py -m "acceptance and not torture" -k "order-csv" $(BOTH)

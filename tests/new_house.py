@@ -255,6 +255,11 @@ def quarantine(world: World, table: str) -> list[dict]:
     ]
 
 
+def lint(world: World) -> list[dict]:
+    """Return what settings, specs and files show to be wrong."""
+    return [dict(zip(("subject", "says", "cure"), row[:3], strict=True)) for row in opened(world, {}).lint().rows]
+
+
 def find(world: World, table: str, key: tuple) -> list[dict]:
     """Return the row of a key with its origin."""
     with _asked(world, table) as of:

@@ -11,30 +11,26 @@ import obstore
 import pyarrow as pa
 import pytest
 
+import new_house
+from dms_writer import FILE1, FILE2, U
 from frazil.iceberg import compaction, side_files
 from frazil.iceberg.catalog import opened_table
-from frazil.pipeline import lake as lakes
 from frazil.pipeline import ledger
 from frazil.pipeline.explore import ExploreError
 
+pytestmark = pytest.mark.spark
+
 
 @pytest.fixture
-def opened(lake, tmp_path, monkeypatch):
-    """Return a function that opens an environment anew, with a table that has a load and two batches."""
-    given = {n: n for n in ("source", "specs", "state")} | {"endpoint": "endpoint.json", "keep_hours": 0}
-    given |= {"catalog": lake.name, "catalog_options": lake.options, "ops_namespace": f"m{time.time_ns()}"}
-    spec = {"source": "public.t", "target": f"{given['ops_namespace']}.t", "key": "id"}
-    spec["columns"], target = [{"name": n, "type": "INT8"} for n in ("id", "v")], {"CsvNullValue": ""}
-    for name, content in {"params/e.yml": given, "specs/t.yml": spec, "endpoint.json": {"S3Settings": target}}.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(json.dumps(content))
-    (tmp_path / "source/public/t").mkdir(parents=True)
-    monkeypatch.setenv("FRAZIL_PARAMS", str(tmp_path / "params"))
-    of = lakes.open("03_maintenance", "e")
-    for n, name in enumerate(("LOAD00000001", "20240102-000000000", "20240102-000001000")):
-        (tmp_path / f"source/public/t/{name}.csv").write_text(f"U,{n},9\n" if n else "1,0\n2,0\n")
-        of.setup(), of.load(), of.merge()
-    return lambda **settings: lakes.open("03_maintenance", "e", **settings)
+def opened(open_world):
+    """Return a function that opens an environment with a table that has a load and two batches."""
+    w = open_world(keep_hours=0.0).table("t", "id INT8", "v INT8")
+    w.source.load("t", (1, 0), (2, 0))
+    w.loaded()
+    for number, name in enumerate((FILE1, FILE2), 1):
+        w.source.changes("t", U(number, 9), name=name)
+        w.merged()
+    return lambda **settings: new_house.opened(w, settings)
 
 
 def rows_of(of, name: str) -> list[tuple[str, dict]]:
@@ -73,7 +69,7 @@ def test_states_rows_and_sql_know_tables_by_their_source_names(opened):
     of = opened(keep_hours=9.0)
     table = of["public.t"]
     states, history = of.states(), table.history(9)
-    assert states.snapshot[table.name] == history.snapshot[0] and states.position.iloc[0].endswith("000001000.csv")
+    assert states.snapshot[table.name] == history.snapshot[0] and states.position.iloc[0].endswith(FILE2)
     now = table.rows(at=states.snapshot.iloc[0]).orderBy("id").collect()
     assert [*map(tuple, now)] == [(1, 9), (2, 9)] == sorted(map(tuple, table.head().values))
     load = history[history.kind == "load"]
