@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench import _lake, _pipeline
-from bench._lake import Changes, assert_unique, checksum, figure, fill, lake, of_topic, python, seconds, workspace
+from bench._lake import Changes, assert_unique, figure, fill, lake, of_topic, python, seconds, workspace
 from frazil_demo.kafka import Kafka
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.process import stop_process
@@ -37,11 +37,6 @@ def _latencies(observer: subprocess.Popen) -> tuple[float, str]:
     return late[int((len(late) - 1) * 0.99)], f"p50 {late[len(late) // 2]:.2f} s, max {late[-1]:.2f} s"
 
 
-def _scan_s(world: _lake.World) -> float:
-    """Return the seconds of a full scan that reads every column, the best of three."""
-    return min(seconds(lambda: checksum(world, "t")) for _ in range(3))
-
-
 def _catalog(world: _lake.World) -> str:
     return world.lake["uri"].removeprefix("jdbc:sqlite:")
 
@@ -51,7 +46,7 @@ def _files(quick: bool) -> list[dict]:
     rows, files, lasts = (200_000, 4, 10) if quick else (5_000_000, 12, 150)
     with lake() as world:
         fill(world, "t", rows, files)
-        clean, warm = _scan_s(world), Changes(rows, seed=9)
+        warm = Changes(rows, seed=9)
         for _ in range(8):
             warm.write(world.source, "t", _pipeline.CHANGES)
             world.merged(lane="rowdelta")
@@ -60,14 +55,9 @@ def _files(quick: bool) -> list[dict]:
         (done,) = cdc.run(world.book(lane="rowdelta", run_for_s=float(lasts + 8), trigger_s=0.0))
         assert not done.failed, done.note
         p99, others = _latencies(observer)
-        scanned = _scan_s(world)
         assert_unique(world, "t")
     told = f"{rows:,} rows, a file of {_pipeline.CHANGES} changes every {_pipeline.FILE_S} s for {lasts} s, triggers back to back, {done.counts['batches']} commits, {others}"
-    after = f"full scan after that ({scanned:.2f} s) over one of the freshly made table"
-    return [
-        figure("visible_s_p99_1k_flink_shape", p99, "s", told, 3),
-        figure("scan_after_flink_shape", scanned / clean, "×", after),
-    ]
+    return [figure("visible_s_p99_1k_flink_shape", p99, "s", told, 3)]
 
 
 @contextmanager

@@ -28,7 +28,7 @@ def damage_named(where: str) -> Iterator[None]:
     except (pa.ArrowException, OSError, KeyError, UnicodeDecodeError) as error:
         if isinstance(error, ConnectionError | TimeoutError) or getattr(error, "errno", None):
             raise
-        raise UnreadableFileError(f"{where}: a damaged Parquet file ({error})", FETCH_AGAIN) from None
+        raise UnreadableFileError(f"{where}: a damaged Parquet file", FETCH_AGAIN) from None
 
 
 @dataclass(frozen=True)

@@ -114,6 +114,27 @@ def known_columns(metadata: TableMetadata) -> Columns | None:
     return msgspec.json.decode(text, type=Columns) if text else None
 
 
+def known_or_listed(metadata: TableMetadata, spec: TableSpec) -> Columns:
+    """Return what a table knows of its columns, and of those of others that the spec lists now."""
+    known = known_columns(metadata) or Columns(-1, ())
+    own = {column.name for column in known.columns}
+    listed = {column.name: column.type for column in spec.lake_columns if column.name not in own}
+    added = (
+        Known(
+            field.field_id,
+            field.name,
+            str(field.field_type),
+            listed[field.name],
+            carried=False,
+            later=True,
+            by="others",
+        )
+        for field in metadata.schema().fields
+        if known.columns and field.name in listed
+    )
+    return msgspec.structs.replace(known, columns=(*known.columns, *added))
+
+
 def evolved(table: LakeTable, plan: ColumnPlan | None) -> Evolved:
     """Return the table's columns after a plan, which is not committed: new ones have the ids that the next swap gives them."""
     if plan is None:

@@ -64,6 +64,7 @@ def create_table(
             raise ForeignTableError(f"{table.name} exists, and Frazil did not create it", cure)
         if is_outdated:
             session().sql(f"DROP TABLE {quoted(name)} PURGE")
+    session().conf.set("spark.sql.variable.substitute", "false")  # a comment may look like a variable
     for statement in _statements(name, spec, version, {MADE: digest}):
         session().sql(statement)
     table = LakeTable(catalog, spec.target, spec.key, session)

@@ -79,9 +79,7 @@ class Lake:
     def spark(self) -> SparkSession:
         """The Spark session with the environment's catalog."""
         with self._starting:
-            session = spark.session(self.settings, self.say)
-            session.conf.set("spark.sql.variable.substitute", "false")  # a name may look like a variable
-            return session
+            return spark.session(self.settings, self.say)
 
     @cached_property
     def catalog(self) -> Catalog:

@@ -78,8 +78,12 @@ def maintain_table(table: Table, dry_run: bool = False) -> Result:
 def _actions(table: Table) -> list[Action]:
     """Return the actions for a table, in their order. What is committed from now on does not expire."""
     stored, settings, now = table.stored, table.lake.settings, datetime.now(UTC)
-    hours, days, orphans = settings.keep_hours, timedelta(settings.daily_tags), settings.orphan_days
+    days, orphans = timedelta(settings.daily_tags), settings.orphan_days
     target = int(stored.metadata.properties.get("write.target-file-size-bytes", 256 << 20))
+
+    def hours() -> float:
+        return settings.keep_hours + (time.time() - now.timestamp()) / 3600
+
     actions: list[Action] = [
         ("audit", lambda: 0, lambda: audit_table(table)),
         ("tag", lambda: len([*upkeep.missing_tags(stored, now, days)]), lambda: len(upkeep.keep_states(stored, days))),
@@ -90,7 +94,7 @@ def _actions(table: Table) -> list[Action]:
             lambda: len(require_sound(stored)),
             lambda: bool(require_sound(stored) and pass_others(stored)),
         ),
-        ("expire", lambda: upkeep.expirable(stored, hours), lambda: upkeep.expire(stored, hours)),
+        ("expire", lambda: upkeep.expirable(stored, hours()), lambda: upkeep.expire(stored, hours())),
         ("remove_orphans", lambda: 0, lambda: len(upkeep.remove_orphans(stored, orphans)) if orphans else 0),
         ("side_files", lambda: _side_files(table), lambda: _side_files(table, remove=True)),
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from frazil.engine.waiting_rows import WAITING, BatchFiles
 from frazil.errors import FrazilError
 from frazil.iceberg import side_files, swap
 from frazil.iceberg.column_rules import same_columns
-from frazil.iceberg.columns import Columns, Known, known_columns
+from frazil.iceberg.columns import Columns, known_columns, known_or_listed
 from frazil.iceberg.key_segments import Segments
 from frazil.iceberg.swap import PositionMovedError
 from frazil.iceberg.table import LakeTable
@@ -78,18 +78,7 @@ class Table:
     @property
     def known(self) -> Columns:
         """What the table knows of its columns, and of those of others that the spec lists now."""
-        metadata = self.stored.metadata
-        if (known := known_columns(metadata)) is None:
-            return Columns(-1, ())
-        own = {column.name for column in known.columns}
-        listed = {column.name: column.type for column in self.spec.lake_columns if column.name not in own}
-        others = partial(Known, carried=False, later=True, by="others")
-        added = (
-            others(field.field_id, field.name, str(field.field_type), listed[field.name])
-            for field in metadata.schema().fields
-            if field.name in listed
-        )
-        return structs.replace(known, columns=(*known.columns, *added))
+        return known_or_listed(self.stored.metadata, self.spec)
 
     def require_key(self) -> None:
         """Raise NoKeyError unless the spec says how changes find their rows."""
