@@ -30,8 +30,9 @@ def test_a_row_tells_from_which_rows_of_which_file_it_came(told):
     newest, moved = told.find("t", 1)[0], told.find("t", 10)[0]
     assert (newest["values"]["v"], newest["origin"]) == ("a4", [(FILE3, 1, "U"), (FILE3, 2, "U")])
     assert (moved["values"]["v"], moved["origin"]) == (None, [(FILE4, 1, "U")])
-    told_of = [e["did"] for e in told.find("t", 3)]
-    assert told_of == told.changed("find-newest", old=["delete", "update", "load"], new=[])
+    assert [e["did"] for e in told.find("t", 3)] == told.changed(
+        "find-newest", old=["delete", "update", "load"], new=[]
+    )
     assert told.find("t", 99) == []
 
 

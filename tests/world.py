@@ -233,11 +233,7 @@ class World:
         return house().set_up_warehouses(self, dry_run)
 
     def find(self, table: str, *key) -> list[dict]:
-        """Return what became of a key, newest first.
-
-        `did` is load, insert, update or delete; `values` are the other columns; `origin` are the file, row number and
-        operation of each row of DMS's that made it, or why they cannot be shown.
-        """
+        """Return the row of a key: `values` of the other columns, and `origin`: file, number and operation of DMS's rows, or why not."""
         return house().find(self, table, key)
 
     def changed(self, what: str, old, new):

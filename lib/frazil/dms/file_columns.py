@@ -62,12 +62,14 @@ class FileColumns:
 
     def require_declared(self, new: Sequence[str], gone: Sequence[str], spec: TableSpec, policy: Changes) -> None:
         """Raise UnknownColumnError or ColumnGoneError for what no policy allows, and for both at once, as in a rename."""
+        names = "', '".join(new[:9])
+        unknown = f"{self.where}: unknown column '{names}'"
         if new and gone:
             cure = f"list it in {spec.file}, with renamed_from: {gone[0]} if it is '{gone[0]}'"
-            raise UnknownColumnError(f"{self.where}: unknown column '{new[0]}', and no column '{gone[0]}'", cure)
+            raise UnknownColumnError(f"{unknown}, and no column '{gone[0]}'", cure)
         if new and policy.new == "refuse":
             way = "or let files add columns: changes: {new: add}; {new: ignore} leaves their values out"
-            raise UnknownColumnError(f"{self.where}: unknown column '{new[0]}'", f"list it in {spec.file}; {way}")
+            raise UnknownColumnError(unknown, f"list it in {spec.file}; {way}")
         if gone and policy.gone == "refuse":
             raise ColumnGoneError(*no_column(self.where, gone[0], spec))
 
