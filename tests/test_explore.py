@@ -1,4 +1,4 @@
-"""Exploring: where a row comes from, how the source was at a time; nothing is written."""
+"""Exploring: where a row comes from; nothing is written."""
 
 from __future__ import annotations
 
