@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "lib"))
 
 
+from frazil.settings.parameters import Settings  # noqa: E402
 from frazil_old.config import settings  # noqa: E402
 from frazil_old.config.spec import load_specs  # noqa: E402
 from frazil_old.report.notebook_output import Grid  # noqa: E402
@@ -80,6 +81,7 @@ def examples() -> dict[str, str]:
 
 
 PARAMETER_NAMES = {f.name for c in settings.NOTEBOOKS.values() for f in fields(c)}
+PARAMETER_NAMES |= {*Settings.model_fields, "settings"}
 
 
 @pytest.mark.parametrize("file", PROSE.values(), ids=PROSE)

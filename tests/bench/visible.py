@@ -130,5 +130,4 @@ def _whole_way(quick: bool) -> dict:
 
 
 def run(quick: bool = False) -> list[dict]:
-    """Measure the whole way, then files."""
     return [_whole_way(quick), *_files(quick)]

@@ -15,7 +15,7 @@ import table_reader
 from dms_writer import FILE1, FILE2, D, Folder, I, U, columns_of
 from frazil.settings.parameters import Settings
 
-NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 OF_CELLS = {"env", "settings", "table", "key"}
 """Parameters that are no settings."""
 KILL = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
@@ -68,9 +68,8 @@ def test_notebooks_set_up_load_and_merge_and_a_kill_between_write_and_commit_cha
     shop.dms.changes("t", I(3, "c"), U(2, "B"), D(1), name=FILE1)
     with pytest.raises(DeadKernelError):
         shop.run("02_cdc_merge", killed_before="commit = step.commit")
-    assert shop.rows == [(1, "a"), (2, "b")] and any(
-        "file" in left for left in table_reader.leftovers(shop.lake, "shop.t")
-    )
+    left = table_reader.leftovers(shop.lake, "shop.t")
+    assert shop.rows == [(1, "a"), (2, "b")] and any("file" in one for one in left)
     shop.dms.changes("t", U(3, "C"), name=FILE2)
     (told,) = shop.run("02_cdc_merge")["tables"]
     assert (told["status"], told["counts"]["changes"]) == ("merged", 4) and shop.rows == [(2, "B"), (3, "C")]
