@@ -56,8 +56,7 @@ test: test-env lint $(VENV)/classes.jsa ## Run all tests but the slow ones and t
 	$(PYTEST) tests -m "not slow and not torture and not aws" $(BOTH)
 	FRAZIL_HOUSE=new $(PYTEST) tests/unit $(addprefix --ignore=,$(RUNS)) -m "not slow and not torture and not aws" $(BOTH)
 	FRAZIL_HOUSE=new $(PYTEST) $(NEW) $(RUNS) -m "not slow and not torture and not aws" $(BOTH)
-	FRAZIL_ICEBERG=1.11.0 $(PYTEST) tests/test_history.py tests/test_guarantees.py -m "acceptance and not torture" -k "release or v3-1" $(BOTH)
-	FRAZIL_ICEBERG=1.11.0 FRAZIL_HOUSE=new $(PYTEST) tests/test_cases.py -m "acceptance and not torture" -k "order-csv" $(BOTH)
+	FRAZIL_ICEBERG=1.11.0 FRAZIL_HOUSE=new $(PYTEST) tests/test_history.py tests/test_guarantees.py tests/test_cases.py -m "acceptance and not torture" -k "release or v3-1 or order-csv" $(BOTH)
 
 test-slow: test-env $(VENV)/classes.jsa ## Run the tests that take more than half a minute each
 	$(PYTEST) tests -m "slow and not aws" $(BOTH)

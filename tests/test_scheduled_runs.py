@@ -122,7 +122,7 @@ def test_the_notebook_alone_starts_no_spark_where_nothing_is_pending(open_world,
     w.source.load("t", (1, "a"))
     w.loaded().source.changes("t", U(1, "b"), name=FILE1)
     assert w.merged().command(*MERGE)[0] == 10
-    notebook = nbformat.read(Path(__file__).parent.parent / "notebooks/02_cdc_merge.ipynb", as_version=4)
+    notebook = nbformat.read(Path(__file__).parent.parent / "lib/frazil_old/notebooks/02_cdc_merge.ipynb", as_version=4)
     code = "import sys\nprint('loaded:', sorted({'pyspark', 'pyarrow', 'pandas'} & set(sys.modules)))"
     notebook.cells.append(nbformat.v4.new_code_cell(code))
     nbformat.write(notebook, tmp_path / "i.ipynb")
