@@ -13,15 +13,11 @@ from sqlalchemy import Engine, String, inspect
 from frazil.core.exact import arrow_type
 from frazil.core.lake_values import lake_values
 from frazil.discover.differences import Numbers, Sides
-from frazil.discover.source_values import texts
+from frazil.discover.source_values import Pairs, texts
 from frazil.errors import safe
 from frazil.results import Result
-from frazil.settings.column import Column
 from frazil.settings.parameters import Settings
 from frazil.settings.source_database import connect
-
-Pairs = list[tuple[Column, str]]
-"""The columns that both sides have, each with its name in the source."""
 
 
 @contextmanager
@@ -58,11 +54,11 @@ def _common(table: Any, engine: Engine) -> tuple[Pairs, list[str]]:
     there = {c["name"].lower(): c for c in inspect(engine).get_columns(name, schema=schema)}
     spec, stored = table.read_spec(), table.stored.metadata.schema().column_names
     added = table.lake.source.reader(spec).table.written.added
-    texts = {known.name for known in table.known.columns if known.by == "files" and known.type == "string"}
+    as_texts = {known.name for known in table.known.columns if known.by == "files" and known.type == "string"}
     pairs = []
     for column in (c for c in spec.lake_columns if c.name in stored and c.name not in added):
         named = [there[n.lower()] for n in (column.name, *column.renamed_from) if n.lower() in there]
-        if named and (column.name not in texts or isinstance(named[0]["type"], String)):
+        if named and (column.name not in as_texts or isinstance(named[0]["type"], String)):
             pairs.append((column, named[0]["name"]))
     compared = {column.name for column, _ in pairs}
     return pairs, [name for name in spec.lake_names if name not in compared]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -119,16 +120,9 @@ def known_or_listed(metadata: TableMetadata, spec: TableSpec) -> Columns:
     known = known_columns(metadata) or Columns(-1, ())
     own = {column.name for column in known.columns}
     listed = {column.name: column.type for column in spec.lake_columns if column.name not in own}
+    of_others = partial(Known, carried=False, later=True, by="others")
     added = (
-        Known(
-            field.field_id,
-            field.name,
-            str(field.field_type),
-            listed[field.name],
-            carried=False,
-            later=True,
-            by="others",
-        )
+        of_others(field.field_id, field.name, str(field.field_type), listed[field.name])
         for field in metadata.schema().fields
         if known.columns and field.name in listed
     )

@@ -33,7 +33,7 @@ PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.5
 WORN, WORN_OF_MANY, MANY_FILES = 0.1, 0.05, 1000
 """A file is rewritten alone once this share of its rows is deleted; in a table of many files, in which each batch touches more, a smaller one."""
 FULL, MANY, SMALL_BYTES = 0.75, 16, 1 << 20
-"""A file is small below this share of its target. Ingestion folds so many small files of a partition to this target: each batch writes their vectors."""
+"""A file is small below this share of its target. Ingestion folds the small files of a partition once they are this many, to files of this size."""
 
 
 class NotCompactedError(FrazilError, code="not-compacted"):
@@ -101,7 +101,7 @@ def compact(
     worn: float | None = None,
     waits: bool = True,
 ) -> dict[str, int]:
-    """Compact a table, so many groups at once by a runner. Return what was done: groups, files, carried deletes, and groups that were lost."""
+    """Compact a table. A runner rewrites `at_once` groups of files at a time. Return the numbers of groups, files, carried deletes and lost groups."""
     done: Counter[str] = Counter()
     table.refresh()
     if planned := plan(table, target_bytes, worn):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from frazil.iceberg.table import LakeTable
 
 ROWS, MERGED, GROWTH = 1 << 24, 1 << 20, 4
-"""The most rows of a segment that is read, and of a merged one: to sort more takes too long. A segment is merged with smaller ones if it is at most so many times as large."""
+"""The most rows of a segment that is read, and of a merged one: to sort more takes too long. The last is a factor: smaller segments merge with one that is at most this much larger."""
 Matches = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Rows of a data file that have wanted keys: the keys' numbers, the rows' positions, and the row ids that they store (-1: none)."""
 

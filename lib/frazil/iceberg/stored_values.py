@@ -67,7 +67,7 @@ def with_columns_of_others(table: LakeTable, metadata: TableMetadata, latest: La
 
 
 def _stored(table: LakeTable, found: list[Found], count: int, schema: pa.Schema) -> pa.Table:
-    """Return for each of so many keys its stored row, of nulls if none was found."""
+    """Return the stored row of each of `count` keys, of nulls if none was found."""
     read = each(lambda f: rows_at(table.io, f.file, f.position, schema), found, table.metadata.location)
     at, numbers = np.full(count, -1), _numbers(found)
     at[numbers] = np.arange(len(numbers))

@@ -168,6 +168,11 @@ class LakeTable:
         return next((s for s in self.ancestors() if POSITION in s.summary), None)
 
     @property
+    def others_need_files(self) -> bool:
+        """Whether others need the table's files, so none may be deleted."""
+        return self.metadata.properties.get("gc.enabled") == "false"
+
+    @property
     def checked(self) -> int:
         """The sequence number up to which the keys of others' rows were looked at: a compaction does not look at them."""
         return int(self.own.summary.get(CHECKED, self.own.sequence)) if self.own else 0

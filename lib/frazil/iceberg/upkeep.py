@@ -77,7 +77,7 @@ def keep_states(table: LakeTable, daily: timedelta) -> list[str]:
 
 def expirable(table: LakeTable, keep_hours: float) -> int:
     """Return how many snapshots are older than some hours, and no tag or branch names them; 0 if others need the files."""
-    if table.metadata.properties.get("gc.enabled") == "false":
+    if table.others_need_files:
         return 0
     since, named = _kept_since_ms(keep_hours), {*table.tags.values()}
     return sum(s.committed_ms < since and s.id not in named for s in table.snapshots)
@@ -107,7 +107,7 @@ def _kept_since_ms(keep_hours: float) -> int:
 
 def remove_orphans(table: LakeTable, after_days: float) -> list[str]:
     """Delete files in a table's own folders that no snapshot has had for days; return their paths."""
-    if table.metadata.properties.get("gc.enabled") == "false":
+    if table.others_need_files:
         return []
     before, gone = f"{datetime.now(UTC) - timedelta(after_days):%Y-%m-%d %H:%M:%S}", list[str]()
     for folder in ("data", "metadata"):

@@ -15,7 +15,6 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from frazil.dms.position import read_position
 from frazil.engine.work import for_each
 from frazil.errors import FrazilError
-from frazil.iceberg import side_files
 from frazil.iceberg.read_rows import live_rows
 from frazil.iceberg.snapshots import POSITION, Snapshot
 from frazil.iceberg.sql_text import quoted
@@ -51,8 +50,8 @@ def _epoch_ms(text: str) -> float:
 
 
 def state(table: Table, at: Any) -> Snapshot:
-    """Return the state that is meant: by a snapshot's id, a tag, or a time by the lake's clock."""
-    stored, text = table.refresh(), str(at)
+    """Return the state that is meant, as of the last look: by a snapshot's id, a tag, or a time by the lake's clock."""
+    stored, text = table.stored, str(at)
     if number := stored.tags.get(text) or (int(text) if text.isdigit() else 0):
         found = stored.snapshot(number)
     else:
@@ -108,8 +107,9 @@ def head(table: Table, count: int = 5) -> pd.DataFrame:
 
 def rows(table: Table, at: Any = None) -> DataFrame:
     """Return Spark's DataFrame of a table, now or as `state` says."""
+    name = table.refresh().spark_name
     version = "" if at is None else f" VERSION AS OF {state(table, at).id}"
-    return table.lake.spark.sql(f"SELECT * FROM {table.refresh().spark_name}{version}")
+    return table.lake.spark.sql(f"SELECT * FROM {name}{version}")
 
 
 def sql(lake: Lake, text: str) -> DataFrame:
@@ -131,12 +131,10 @@ def waiting(lake: Lake) -> pd.DataFrame:
 
 
 def _waiting(table: Table) -> list[dict[str, Any]]:
-    side_file = table.refresh().position.quarantine
-    found = side_files.stored(table.lake.state, side_file)
-    if side_file is None or found is None:
-        return []
-    own, named = {"table": table.source, "side_file": side_file.path}, {"path": "file", "number": "row"}
-    return [row | own | {"bytes": _text(row)} for row in found.rename_columns(named).to_pylist()]
+    position = table.refresh().position
+    found = table.waiting(position).rename_columns({"path": "file", "number": "row"}).to_pylist()
+    own = {"table": table.source, "side_file": position.quarantine and position.quarantine.path}
+    return [row | own | {"bytes": _text(row)} for row in found]
 
 
 def _text(row: dict[str, Any]) -> str:

@@ -49,7 +49,7 @@ def keep_facts(table: Table) -> None:
         shown = {name: one[name] for name in SHOWN}
         waiting.append(row(f"{one['path']} {one['number']}", table, one["since"].timestamp(), shown))
     for name, rows in (("commits", commits), ("quarantine", waiting)):
-        newest = _newest(table, name)
+        newest = _newest(table, name) if rows else 0
         append(table.lake, name, [row for row in rows if round(row["at"].timestamp() * 1e6) > newest])
 
 

@@ -98,7 +98,7 @@ def _require_as_many(table: Table, rows: int) -> None:
 
 
 def _left_after(batch: Batch, last: str) -> Batch:
-    """Return a load with the files that wait behind it: not those from before it, nor those from the future."""
+    """Return a load with the change files that follow it: none from before it, and none from the future."""
     soon, written_s = time.time() + CLOCKS_S, batch.there.partition.written_s
     left = (file for file in batch.left if order_of(file.path) > order_of(last))
     return replace(batch, left=tuple(file for file in left if written_s(file.name) <= soon))

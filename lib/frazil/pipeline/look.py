@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import dropwhile
 from typing import TYPE_CHECKING
 
@@ -55,7 +55,7 @@ class Look:
         require_sound(stored)
         spec, position = table.read_spec(), stored.position
         self.reader = table.lake.source.reader(spec)
-        self.audits = audits or position.stopped.startswith(f"{BY_AUDIT} ")
+        self.audits = audits or is_by_audit(position)
         lists_all = self.audits or not (position.last and position.load)
         self.there = table.lake.source.look(spec, None if lists_all else position)
         self._batch = partial(Batch, table.source, reader=self.reader, picked_up=time.time(), there=self.there)
@@ -140,13 +140,19 @@ class Look:
         begin, end = found.begin, found.end
         return self._batch("changes", position, after, named, columns, left=left, begin=begin, end=end)
 
+    @cached_property
+    def _undone(self) -> dict[str, str]:
+        """The files that a person accepted by decisions that somebody rolled back since."""
+        here, found = {snapshot.id for snapshot in self.table.stored.ancestors()}, dict[str, str]()
+        for snapshot in self.table.stored.snapshots:
+            if DECISION in snapshot.summary and snapshot.id not in here:
+                found |= read_position(snapshot.summary[POSITION], self.table.source).accepted
+        return found
+
     def _accepted(self, position: Position) -> dict[str, str]:
         """Return the files that a person accepted, also before somebody rolled the table back behind that decision."""
-        stored, last = self.table.stored, order_of(position.last)
-        here = {snapshot.id for snapshot in stored.ancestors()}
-        undone = (s for s in stored.snapshots if DECISION in s.summary and s.id not in here)
-        known = [read_position(s.summary[POSITION], self.table.source).accepted for s in undone]
-        before = {name: place for one in known for name, place in one.items() if order_of(place) > last}
+        last = order_of(position.last)
+        before = {name: place for name, place in self._undone.items() if order_of(place) > last}
         return {**before, **position.accepted}
 
     def require_in_order(self, position: Position, applied: Applied, is_accepted: bool) -> set[str]:
@@ -175,6 +181,11 @@ class Look:
 
     def _measure(self, file: DmsFile) -> Measure:
         return self.reader.measure(file, self._columns_of(file))
+
+
+def is_by_audit(position: Position) -> bool:
+    """Return whether maintenance stopped a table by what it found among all files."""
+    return position.stopped.startswith(f"{BY_AUDIT} ")
 
 
 def applied_before(table: Table) -> Applied:

@@ -20,7 +20,7 @@ from frazil.iceberg.snapshots import POSITION
 from frazil.iceberg.soundness import require_sound
 from frazil.iceberg.swap import pass_others
 from frazil.pipeline import decisions, ledger, run
-from frazil.pipeline.look import BY_AUDIT, Look, applied_batches
+from frazil.pipeline.look import BY_AUDIT, Look, applied_batches, is_by_audit
 from frazil.results import Result, Results
 
 if TYPE_CHECKING:
@@ -68,9 +68,9 @@ def maintain_table(table: Table, dry_run: bool = False) -> Result:
         if not isinstance(error, compaction.NotCompactedError):
             raise error
     notes = [f"{name}: {count}" for name, count in counts.items() if dry_run] + [str(error) for error in errors]
-    position, gc = table.stored.position, table.stored.metadata.properties.get("gc.enabled")
-    notes += [f"stopped by the {position.stopped}"] if position.stopped.startswith(f"{BY_AUDIT} ") else []
-    notes += ["gc.enabled is false: others need the files"] if gc == "false" else []
+    position = table.stored.position
+    notes += [f"stopped by the {position.stopped}"] if is_by_audit(position) else []
+    notes += ["gc.enabled is false: others need the files"] if table.stored.others_need_files else []
     status = ("due" if dry_run else "maintained") if counts else "unchanged"
     return Result(table.source, status, "; ".join(notes), counts={} if dry_run else counts)
 

@@ -175,7 +175,7 @@ class Table:
 
 
 def _to_the_end(batch: Batch, columns: BatchColumns) -> Batch:
-    """Return a batch without its cut if its file has no row behind it; a file of all tables none of this table."""
+    """Return a batch without its cut, unless its file has a later row of this table."""
     if batch.end is None:
         return batch
     of = columns.files
