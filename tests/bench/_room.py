@@ -25,6 +25,7 @@ from frazil.dms.position import Position
 from frazil.iceberg import compaction, row_delta, swap
 from frazil.iceberg.delete_files import Vectors
 from frazil.iceberg.key_segments import Segments
+from frazil.iceberg.locate import scan_files
 from frazil.iceberg.table import LakeTable
 from frazil_old.config.settings import Settings
 from frazil_old.config.spark_session import get_spark
@@ -43,7 +44,7 @@ class Room:
     def __init__(self, options: dict[str, str], name: str, session: Callable, key: str = "id", segments: bool = True):
         uri = options["uri"].replace("jdbc:sqlite:", "sqlite:///")
         self.table = LakeTable(SqlCatalog("lake", uri=uri, warehouse=options["warehouse"]), name, [key], session)
-        self.segments = Segments() if segments else None
+        self.segments = Segments() if segments else scan_files
 
     def commit(self, batch: Latest) -> None:
         self.commit_change(lambda: row_delta.write_batch(self.table, self.segments, batch))

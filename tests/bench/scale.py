@@ -84,7 +84,7 @@ def _large(world, files: int) -> list[dict]:
     of_keys = sum(footer.row_group(n).column(0).total_compressed_size for n in range(footer.num_row_groups))
     for name, first in (("recent", last - 50_000), ("random", 0)):
         keys, read = pa.table({"id": np.random.default_rng(1).choice(last - first, BATCH, replace=False) + first}), []
-        took = seconds(lambda: locate(room.table, None, keys, lambda scan, paths: (read.append(len(paths)), scan_files(scan, paths))[1]))  # noqa: B023  # fmt: skip
+        took = seconds(lambda: locate(room.table, lambda scan, files: (read.append(len(files)), scan_files(scan, files))[1], keys))  # noqa: B023  # fmt: skip
         what = f"{last:,} rows in {files:,} files; {BATCH:,} {name} keys: {read[0]:,} files, {read[0] * of_keys / 1e6:.0f} MB, {took:.1f} s; of the key columns' bytes"
         found += both(f"scale_read_{name}_share", read[0] / files, None, "share", what, 4)
     return found

@@ -27,6 +27,7 @@ from frazil.discover.source_folders import SourceFolderError, folders_without_sp
 from frazil.dms import listing, load_rule, pending, storage
 from frazil.dms.applied import applied_files, batch_of, summary_of
 from frazil.dms.date_partition import DatePartition
+from frazil.dms.empty_load import LoadMissingError, require_load
 from frazil.dms.file_marks import mark_of
 from frazil.dms.file_ranges import open_file
 from frazil.dms.listing import SameNameError, list_table
@@ -34,7 +35,6 @@ from frazil.dms.load_rule import LoadChangedError, MixedLoadError
 from frazil.dms.pending import FileVanishedError, audit, findings, pending_files
 from frazil.dms.position import Position
 from frazil.dms.storage import ChangedWhileReadError, DmsFile, Storage, StorageError
-from frazil.engine.empty_load import LoadMissingError, require_load
 from frazil.engine.file_batches import FileBatch, Measure, next_batch
 from frazil.engine.work import for_each
 from frazil_demo.seaweed import Seaweed

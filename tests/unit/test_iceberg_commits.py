@@ -15,6 +15,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyroaring import BitMap64
 
 from frazil.iceberg import compaction, java, row_delta, swap, upkeep
+from frazil.iceberg.locate import scan_files
 from frazil.iceberg.read_rows import live_rows
 from frazil.iceberg.snapshots import TOKEN
 from frazil.iceberg.soundness import ClockError, HistoryGoneError, NoPositionError, RolledBackError, require_sound
@@ -44,9 +45,11 @@ def test_of_two_writers_at_one_position_one_commits(lake):
     planned = other.position
     w.apply_random()
     batch = w.latest(*w.changes(100, 30))
-    first = swap.written(other, row_delta.write_batch(other, None, batch))
+    first = swap.written(other, row_delta.write_batch(other, scan_files, batch))
     with pytest.raises(PositionMovedError):
-        swap.commit(other, first, lambda: row_delta.write_batch(other, None, batch), planned, replace_position(planned))
+        swap.commit(
+            other, first, lambda: row_delta.write_batch(other, scan_files, batch), planned, replace_position(planned)
+        )
     w.check()
     assert other.position == w.table.position
 

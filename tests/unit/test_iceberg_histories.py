@@ -12,6 +12,7 @@ from frazil.core.changes import Changes
 from frazil.core.latest import latest
 from frazil.iceberg import compaction, swap
 from frazil.iceberg.key_segments import Segments
+from frazil.iceberg.locate import scan_files
 from frazil.iceberg.row_delta import write_batch, write_rows
 from frazil.iceberg.stored_values import NoStoredRowError
 from unit.iceberg_world import Kept, replace_position
@@ -28,7 +29,7 @@ def test_batches_end_as_their_replay(lake, kinds, version):
     w = Kept(lake, f"h{number}_v{version}", *kinds, partitioned=by, version=version)
     for n in range(6):
         if n == 5:
-            w.segments = None  # by a scan
+            w.segments = scan_files
         w.apply_random(200, 80)
         if n in (1, 3):
             w.check()  # also that rows keep their ids from now on

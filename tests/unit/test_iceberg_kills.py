@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 import table_reader
+from frazil.engine import tasks
 from frazil.iceberg import compaction, locate, side_files, upkeep
 from frazil.iceberg.key_segments import Segments
+from frazil.settings import memory
 from unit.iceberg_world import Kept
 
 pytestmark = pytest.mark.spark
@@ -21,6 +23,7 @@ INGESTING = """
 import sys
 from pathlib import Path
 from unit.iceberg_world import Kept, Lake
+from frazil.engine import tasks
 from frazil.iceberg import compaction
 w = Kept(Lake(Path(sys.argv[1])), sys.argv[2], "bigint")
 while True:
@@ -79,27 +82,21 @@ def test_a_batch_ends_as_merge_into_ends_on_a_copy(lake, version):
 
 
 @pytest.mark.parametrize("version", [3, 2])
-def test_scans_and_rewrites_run_in_tasks_that_own_whole_files(lake, version):
+def test_scans_and_rewrites_run_in_tasks_that_own_whole_files(lake, version, monkeypatch):
     w = Kept(lake, f"tasks_v{version}", "string", partitioned="region", version=version)
-    w.segments = None
-
-    spark = lake.session.sparkContext
-
-    def scanned(scan, paths):
-        return spark.parallelize(paths, 2).mapPartitions(lambda some: locate.scan_files(scan, [*some])).collect()
-
-    def rewritten(jobs):
-        return spark.parallelize(jobs, len(jobs)).map(lambda job: compaction.rewrite_group(*job)).collect()
-
+    w.segments = locate.scan_files
+    for border in ("MANY_ROWS", "LARGE"):
+        monkeypatch.setattr(tasks, border, 1)
+    by_tasks = tasks.Tasks(lambda: lake.session.sparkContext, memory.budget(1 << 30))
     for _ in range(3):
         w.apply_random(300, 100)
     budget = 30 * sum(f.rows for f in w.table.live_files.values())
     assert [locate.wants_segments(w.table, lasts, bytes_) for lasts in (True, False) for bytes_ in (budget, budget - 1)] == [True, *[False] * 3]  # fmt: skip
     batch = w.latest(*w.changes(300, 100))
-    alone = locate.locate(w.table, None, batch.keys)
-    found = locate.locate(w.table, None, batch.keys, scanned)
+    alone = locate.locate(w.table, locate.scan_files, batch.keys)
+    found = locate.locate(w.table, by_tasks.scan, batch.keys)
     assert [(f.file, [*f.n], [*f.position], [*f.row_id]) for f in found] == [(f.file, [*f.n], [*f.position], [*f.row_id]) for f in alone]  # fmt: skip
-    done = compaction.compact(w.table, 1 << 20, 4, rewritten, waits=False)
+    done = compaction.compact(w.table, 1 << 20, 4, by_tasks.rewrite, waits=False)
     assert done["files"] > done["groups"] >= 3
     w.check()
 

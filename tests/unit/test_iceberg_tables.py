@@ -21,7 +21,7 @@ from frazil.iceberg.create import ForeignTableError, SpecDiffersError, adopt, cr
 from frazil.iceberg.data_files import by_partition
 from frazil.iceberg.delete_files import PartitionDroppedError
 from frazil.iceberg.doubled_keys import DoubledInLoadError, DoubledKeyError
-from frazil.iceberg.locate import require_unique_keys
+from frazil.iceberg.locate import require_unique_keys, scan_files
 from frazil.iceberg.row_delta import write_batch, write_rows
 from frazil.iceberg.soundness import NoPositionError, RolledBackError, require_sound
 from frazil.iceberg.table import LakeTable
@@ -122,7 +122,7 @@ def test_tables_of_others_are_refused_until_they_are_taken_over(lake):
     adopt(table, spec, Position(load="all", last="f3"))
     assert (table.position.last, table.metadata.format_version, created(lake, spec)[1]) == ("f3", 2, False)
     changes = Changes(pa.table({"id": [2, 3], "v": ["B", "C"]}), pa.table({"op": ["U", "I"]}), BAD.empty_table())
-    first = swap.written(table, write_batch(table, None, latest(changes, ["id"])))
+    first = swap.written(table, write_batch(table, scan_files, latest(changes, ["id"])))
     swap.commit(table, first, lambda: pytest.fail("again"), table.position, Position(last="f4"))
     assert sorted(table_reader.rows(lake.options, "db.theirs")) == [(1, "a"), (2, "B"), (3, "C")]
     for change in ("ADD COLUMN p STRING", "ADD PARTITION FIELD p", "DROP PARTITION FIELD p", "DROP COLUMN p"):
@@ -300,7 +300,7 @@ def test_keys_that_others_doubled_are_named_also_where_no_change_is_of_them(lake
     w = Kept(lake, f"twice_{kept}".lower(), "bigint")
     for key in (3, 5, 8):
         w.apply({(key,): ("eu", None, key, "x")}, [])
-    segments = w.segments if kept else None
+    segments = w.segments if kept else scan_files
     require_unique_keys(w.table, segments)
     insert = "insert into {t} values "
     others = {

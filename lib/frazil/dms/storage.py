@@ -79,6 +79,9 @@ class Storage:
         self._kept: dict[DmsFile, bytes] = {}
         self._free = KEPT
 
+    def __reduce__(self) -> tuple[type, tuple[str]]:
+        return Storage, (self.address,)
+
     def shown(self, path: str) -> str:
         """Return the address of a path."""
         return f"{self.address}/{path}".rstrip("/")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import groupby
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from obstore.store import MemoryStore
 
+from frazil.core.changes import Changes
 from frazil.core.row_blocks import BOM, Dialect
 from frazil.dms.file_columns import FileColumns
 from frazil.dms.storage import DmsFile, Storage
@@ -28,6 +29,10 @@ WAITING = pa.schema({
 `header` has the names in the first line of its file, if there was one. `keys` are those that it would change; none: they
 could not be read, and then `followed` says whether changes that come after it have been applied.
 """
+
+
+FilePart = tuple[int, FileColumns, Changes]
+"""Changes, with the number and the columns of their file."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,19 @@ class BatchFiles:
     def paths(self) -> list[str]:
         """The paths of the files; those of a replay end as the paths of the files that DMS wrote."""
         return [file.path for file in self.files]
+
+    def size(self, number: int) -> int:
+        """Return the bytes of a file."""
+        return self.files[number].size
+
+    def changes(self, numbers: Iterable[int], begin: int = 0, end: int | None = None) -> Iterator[FilePart]:
+        """Yield the changes of some files in order: those after row `begin` of the first of all, to row `end`."""
+        for number in numbers:
+            if its := self.columns[number]:
+                first = 0 if number else begin
+                yield from (
+                    (number, its, part) for part in self.reader.read(self.files[number], its, first, end, number)
+                )
 
     def original(self, places: pa.Table) -> pa.Table:
         """Return places, which have a `file` and a `number`, with the numbers that rows have in the files that DMS wrote."""

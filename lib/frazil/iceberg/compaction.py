@@ -84,7 +84,7 @@ def _ours(table: LakeTable) -> dict[str, LiveFile]:
 
 def here(jobs: list[Job]) -> list[Group]:
     """Rewrite groups in this process, at once."""
-    return each(lambda job: rewrite_group(*job), jobs, jobs[0][0].location)
+    return each(rewrite_group, jobs, jobs[0][0].location)
 
 
 def fold(table: LakeTable) -> dict[str, int]:
@@ -118,10 +118,9 @@ def compact(
     return dict(done)
 
 
-def rewrite_group(
-    metadata: TableMetadata, io: FileIO, old: list[LiveFile], dead: list[BitMap64], target_bytes: int
-) -> Group:
+def rewrite_group(job: Job) -> Group:
     """Write the live rows of some files to new files."""
+    metadata, io, old, dead, target_bytes = job
     lineage = (ROW_ID, LAST_UPDATED) if metadata.format_version >= 3 else ()
     writer = DataFileWriter(metadata, io, old[0].partition, lineage, 2 * target_bytes)
     for file, gone in zip(old, dead, strict=True):

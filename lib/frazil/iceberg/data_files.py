@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table.metadata import TableMetadata
 
-GROUP_BYTES = 64 << 20
-"""Rows that wait in memory become a row group at this size."""
+GROUP_BYTES, WAITING_BYTES = 64 << 20, 256 << 20
+"""Rows that wait in memory become a row group at this size; and those that wait, over all partitions, at that one."""
 STATISTICS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
 ROW_ID, LAST_UPDATED = "_row_id", "_last_updated_sequence_number"
 LINEAGE = {ROW_ID: 2147483540, LAST_UPDATED: 2147483539}
@@ -52,6 +52,20 @@ def by_partition(metadata: TableMetadata, rows: pa.Table) -> Iterator[tuple[Reco
     order = ordered[np.argsort(codes[ordered], kind="stable")]
     for part in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
         yield Record(*(values[of_row[part[0]]] for values, of_row in found)), part
+
+
+def write_files(metadata: TableMetadata, io: FileIO, rows: Iterable[pa.Table]) -> list[LiveFile]:
+    """Write rows, here or in a task, to new data files: one or more for each partition."""
+    writers: dict[str, DataFileWriter] = {}
+    for some in rows:
+        for partition, numbers in by_partition(metadata, some):
+            place = str(partition)
+            if place not in writers:
+                writers[place] = DataFileWriter(metadata, io, partition)
+            writers[place].write(some.take(numbers))
+        while sum(writer.waiting_bytes for writer in writers.values()) > WAITING_BYTES:
+            max(writers.values(), key=lambda writer: writer.waiting_bytes).flush()
+    return [file for writer in writers.values() for file in writer.close()]
 
 
 def _in_order(metadata: TableMetadata, rows: pa.Table) -> np.ndarray:

@@ -28,8 +28,8 @@ BYTES_A_ROW = 30
 """Of segments in memory, for keys that are texts or have several columns; others need less."""
 Scan = tuple["FileIO", list[int], list[np.ndarray]]
 """What scans look for, here or in a task: the field ids of the key, and the numbers of the wanted keys."""
-Run = Callable[[Scan, list[str]], list[Matches]]
-"""Scans data files, by their paths: `scan_files`, here or in tasks that each have some of them."""
+Finder = Segments | Callable[[Scan, list["LiveFile"]], list[Matches]]
+"""Finds keys: segments in memory, or a scan of data files: `scan_files`, here or in tasks that each have some of them."""
 
 
 @dataclass(frozen=True)
@@ -42,19 +42,19 @@ class Found:
     row_id: np.ndarray
 
 
-def scan_files(scan: Scan, paths: list[str]) -> list[Matches]:
+def scan_files(scan: Scan, files: list[LiveFile]) -> list[Matches]:
     """Find keys in the key columns of some data files. First 24 bits of each row's hash are looked at: few rows get further."""
     io, key_ids, keys = scan
     wanted, near = Segment([Rows("", keys)]), np.zeros(1 << 24, bool)
     near[_bucket(keys)] = True
 
-    def look(path: str) -> Matches:
-        rows = read_keys(io, path, key_ids)
+    def look(file: LiveFile) -> Matches:
+        rows = read_keys(io, file.path, key_ids)
         some = np.flatnonzero(near[_bucket(rows.keys)])
         row, n = wanted.pairs([half[some] for half in rows.keys])
         return n, *rows.places(some[row])
 
-    return each(look, paths, paths[0]) if paths else []
+    return each(look, files, files[0].path) if files else []
 
 
 def _bucket(keys: list[np.ndarray]) -> np.ndarray:
@@ -66,8 +66,8 @@ def wants_segments(table: LakeTable, lasts: bool, budget_bytes: int) -> bool:
     return lasts and sum(f.rows for f in table.live_files.values()) * BYTES_A_ROW <= budget_bytes
 
 
-def locate(table: LakeTable, segments: Segments | None, keys: pa.Table, run: Run = scan_files) -> list[Found]:
-    """Find the live rows of keys. Without segments a runner scans the data files that may hold some, by their bounds.
+def locate(table: LakeTable, finder: Finder, keys: pa.Table) -> list[Found]:
+    """Find the live rows of keys. A scan reads only data files that may hold some, by their bounds.
 
     Raises DoubledKeyError if a key has two live rows.
     """
@@ -76,11 +76,13 @@ def locate(table: LakeTable, segments: Segments | None, keys: pa.Table, run: Run
     numbers = key_numbers(keys.columns)
     order = np.argsort(mixed(numbers[0]))
     wanted = [half[order] for half in numbers]
-    if segments is not None:
-        segments.have(table)
-        matches: Iterable[tuple[str, Matches]] = chain.from_iterable(segment.find(wanted) for segment in segments.all)
+    if isinstance(finder, Segments):
+        finder.have(table)
+        matches: Iterable[tuple[str, Matches]] = chain.from_iterable(segment.find(wanted) for segment in finder.all)
     else:
-        matches = _by_scan(table, keys.columns, wanted, run)
+        kinds = [table.metadata.schema().find_type(number) for number in table.key_ids]
+        files = [*may_hold(table.live_files.values(), kinds, keys.columns)]
+        matches = zip((f.path for f in files), finder((table.io, table.key_ids, wanted), files), strict=True)
     found, live = [], table.live_files
     for path, (n, position, row_id) in matches:
         if path in live and len(n):
@@ -88,14 +90,6 @@ def locate(table: LakeTable, segments: Segments | None, keys: pa.Table, run: Run
     found = [f for f in found if len(f.n)]
     _require_one_row_each(table, found)
     return found
-
-
-def _by_scan(
-    table: LakeTable, values: list[pa.ChunkedArray], wanted: list[np.ndarray], run: Run
-) -> Iterable[tuple[str, Matches]]:
-    kinds = [table.metadata.schema().find_type(number) for number in table.key_ids]
-    paths = [file.path for file in may_hold(table.live_files.values(), kinds, values)]
-    return zip(paths, run((table.io, table.key_ids, wanted), paths), strict=True)
 
 
 def _alive(table: LakeTable, file: LiveFile, matches: Matches) -> Found:
@@ -117,10 +111,10 @@ def _require_one_row_each(table: LakeTable, found: list[Found]) -> None:
         raise DoubledKeyError(table, places)
 
 
-def require_unique_keys(table: LakeTable, segments: Segments | None, run: Run = scan_files) -> None:
+def require_unique_keys(table: LakeTable, finder: Finder) -> None:
     """Raise DoubledKeyError if a key of rows that others added since the last batch has another live row."""
     checked = table.checked
     added = [file for file in table.live_files.values() if file.sequence > checked]
     keys = [some for f in added for some in live_rows(table.io, f, table.vectors.of(f), key_schema(table))]
     if keys:
-        locate(table, segments, pa.concat_tables(keys).drop_null(), run)
+        locate(table, finder, pa.concat_tables(keys).drop_null())

@@ -12,13 +12,13 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from frazil.core.latest import Latest
-from frazil.iceberg.columns import ColumnPlan, evolved
-from frazil.iceberg.data_files import ROW_ID, DataFileWriter, by_partition
+from frazil.iceberg.columns import ColumnPlan, Evolved, evolved
+from frazil.iceberg.data_files import ROW_ID, DataFileWriter, by_partition, write_files
 from frazil.iceberg.doubled_keys import DoubledInLoadError, doubled, named
 from frazil.iceberg.key_hashes import key_numbers
 from frazil.iceberg.key_segments import Rows, Segments
 from frazil.iceberg.live_files import LiveFile
-from frazil.iceberg.locate import Found, Run, locate, require_unique_keys, scan_files
+from frazil.iceberg.locate import Finder, Found, locate, require_unique_keys
 from frazil.iceberg.stored_values import with_columns_of_others, with_stored_values
 from frazil.iceberg.swap import Change
 from frazil.iceberg.table import LakeTable
@@ -26,27 +26,22 @@ from frazil.iceberg.table import LakeTable
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
-WAITING_BYTES = 512 << 20
-"""Rows of a load that wait in memory for their row groups, over all partitions."""
 
-
-def write_batch(
-    table: LakeTable, segments: Segments | None, latest: Latest, plan: ColumnPlan | None = None, run: Run = scan_files
-) -> Change:
+def write_batch(table: LakeTable, finder: Finder, latest: Latest, plan: ColumnPlan | None = None) -> Change:
     """Write the files of a batch for the table's present state. Nobody sees them before their swap.
 
-    By the `plan` its columns change with the batch. Without segments, `run` scans files. Raises NoStoredRowError if rows lack values that the table
-    has not, and DoubledKeyError if others doubled a key.
+    By the `plan` its columns change with the batch. Raises NoStoredRowError if rows lack values that the table has not, and
+    DoubledKeyError if others doubled a key.
     """
     columns = evolved(table, plan)
     if latest.partial:
-        latest = replace(latest, rows=with_stored_values(table, segments, latest.partial, columns.metadata))
-    require_unique_keys(table, segments, run)
-    found = locate(table, segments, latest.keys, run)
+        latest = replace(latest, rows=with_stored_values(table, finder, latest.partial, columns.metadata))
+    require_unique_keys(table, finder)
+    found = locate(table, finder, latest.keys)
     latest = replace(latest, rows=with_columns_of_others(table, columns.metadata, latest, found))
     with ThreadPoolExecutor(1) as pool:  # two files, which an object store takes at once
         vectors = pool.submit(table.vectors.write, table.metadata, [(f.file, BitMap64(f.position)) for f in found])
-        files = _write_rows(table, columns.metadata, segments, latest, found)
+        files = _write_rows(table, columns.metadata, finder, latest, found)
     deletes, replaced = vectors.result()
     change = Change("row delta", files, deletes, remove_deletes=replaced, rows=_rows_afterwards(table, latest, found))
     return replace(change, columns=columns.steps, properties=columns.properties, looked=True)
@@ -68,16 +63,11 @@ def write_rows(table: LakeTable, kind: str, rows: Iterable[pa.Table], plan: Colu
     By the `plan` its columns change with them. Raises DoubledInLoadError if two rows have one key.
     """
     columns = evolved(table, plan)
-    writers: dict[str, DataFileWriter] = {}
-    for some in rows:
-        for partition, numbers in by_partition(columns.metadata, some):
-            place = str(partition)
-            if place not in writers:
-                writers[place] = DataFileWriter(columns.metadata, table.io, partition)
-            writers[place].write(some.take(numbers))
-        while sum(writer.waiting_bytes for writer in writers.values()) > WAITING_BYTES:
-            max(writers.values(), key=lambda writer: writer.waiting_bytes).flush()
-    files = [file for writer in writers.values() for file in writer.close()]
+    return change_of(table, kind, write_files(columns.metadata, table.io, rows), columns)
+
+
+def change_of(table: LakeTable, kind: str, files: list[LiveFile], columns: Evolved) -> Change:
+    """Return the change that brings new files, which tasks may have written. Raises DoubledInLoadError."""
     if places := doubled(table, files + ([*table.live_files.values()] if kind == "append" else [])):
         problem = f"{table.name}: rows of the load have the same key ({named(table, places)})"
         cure = "correct key in the spec; or load the table again if a load was written twice"
@@ -87,7 +77,7 @@ def write_rows(table: LakeTable, kind: str, rows: Iterable[pa.Table], plan: Colu
 
 
 def _write_rows(
-    table: LakeTable, metadata: TableMetadata, segments: Segments | None, latest: Latest, found: list[Found]
+    table: LakeTable, metadata: TableMetadata, finder: Finder, latest: Latest, found: list[Found]
 ) -> list[LiveFile]:
     """Write the new rows. On format v3 a row keeps its row id; segments get to know the new files even before they are live."""
     kept, rows, keys = np.flatnonzero(~latest.deleted), latest.rows, key_numbers(latest.keys.columns)
@@ -105,8 +95,8 @@ def _write_rows(
         for file in writer.close():
             mine, numbers = np.split(numbers, [file.rows])
             of_keys = kept[mine]
-            if segments is not None:
+            if isinstance(finder, Segments):
                 ids = row_id[of_keys] if lineage else None
-                segments.add(Rows(file.path, [k[of_keys] for k in keys], row_id=ids))
+                finder.add(Rows(file.path, [k[of_keys] for k in keys], row_id=ids))
             files.append(file)
     return files

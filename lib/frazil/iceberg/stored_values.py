@@ -14,8 +14,7 @@ from frazil.core.latest import Latest
 from frazil.core.partial_rows import Filled
 from frazil.errors import FrazilError
 from frazil.iceberg.file_threads import each
-from frazil.iceberg.key_segments import Segments
-from frazil.iceberg.locate import Found, locate
+from frazil.iceberg.locate import Finder, Found, locate
 from frazil.iceberg.read_rows import rows_at
 from frazil.iceberg.table import LakeTable
 
@@ -32,9 +31,7 @@ class NoStoredRowError(FrazilError, code="no-stored-row"):
         """The places of such rows among those of the batch."""
 
 
-def with_stored_values(
-    table: LakeTable, segments: Segments | None, partial: Filled, metadata: TableMetadata
-) -> pa.Table:
+def with_stored_values(table: LakeTable, finder: Finder, partial: Filled, metadata: TableMetadata) -> pa.Table:
     """Return rows with the values that they lack, by the columns of some metadata. Raises NoStoredRowError for rows that are nowhere."""
     if partial.lost.any():
         raise NoStoredRowError(table.name, np.flatnonzero(partial.lost))
@@ -42,7 +39,7 @@ def with_stored_values(
     if not lacking:
         return rows
     places = np.flatnonzero(np.any([*lacking.values()], axis=0))
-    found = locate(table, segments, partial.stored.take(pa.array(places)))
+    found = locate(table, finder, partial.stored.take(pa.array(places)))
     found = [replace(f, n=places[f.n]) for f in found]
     if len(missing := np.setdiff1d(places, _numbers(found))):
         raise NoStoredRowError(table.name, missing)

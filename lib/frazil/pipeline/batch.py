@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -77,14 +77,6 @@ class BatchColumns(_Value):
     def spec(self) -> TableSpec:
         """The spec by which the files are read."""
         return self.files.reader.table.spec
-
-    def changes(self, batch: Batch) -> Iterator[tuple[int, FileColumns, Changes]]:
-        """Yield the changes of a batch in order, with the number and the columns of their file."""
-        of = self.files
-        for number, (file, its) in enumerate(zip(of.files, of.columns, strict=True)):
-            if its:
-                begin = 0 if number else batch.begin
-                yield from ((number, its, part) for part in of.reader.read(file, its, begin, batch.end, number))
 
 
 @dataclass(frozen=True, repr=False)

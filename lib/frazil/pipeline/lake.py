@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from frazil.dms.storage import store_at
+from frazil.engine.tasks import Tasks
 from frazil.errors import nearest, safe
 from frazil.iceberg.catalog import open_catalog
 from frazil.iceberg.key_hashes import key_numbers
@@ -98,6 +99,11 @@ class Lake:
     def budget(self) -> memory.Budget:
         """The memory that batches may have together."""
         return memory.budget(spark.heap(self.settings))
+
+    @cached_property
+    def tasks(self) -> Tasks:
+        """The tasks of the session, for what is large."""
+        return Tasks(lambda: self.spark.sparkContext, self.budget)
 
     # --- what notebooks call
 

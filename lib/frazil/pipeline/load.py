@@ -1,26 +1,26 @@
-"""A full load: all load files of a table become its rows, in one commit. Rows stream from files to files."""
+"""A full load: all load files of a table become its rows, in one commit. Rows stream from files to files, here or in tasks."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import structs
 
-from frazil.core.changes import COMMITTED
 from frazil.dms.file_names import order_of
 from frazil.dms.load_rule import last_before, require_all_there
 from frazil.dms.pending import CLOCKS_S
-from frazil.engine.waiting_rows import WAITING
+from frazil.engine.tasks import LARGE, LoadPart, parts_of, write_part
+from frazil.engine.waiting_rows import WAITING, BatchFiles
 from frazil.iceberg import side_files, swap
+from frazil.iceberg.columns import evolved
 from frazil.iceberg.doubled_keys import DoubledInLoadError
-from frazil.iceberg.row_delta import write_rows
+from frazil.iceberg.row_delta import change_of
 from frazil.iceberg.swap import Change
 from frazil.pipeline import all_changes, facts, quarantine
 from frazil.pipeline.batch import Batch, BatchColumns, WrittenBatch
@@ -36,51 +36,41 @@ def write_load(table: Table, batch: Batch, columns: BatchColumns) -> WrittenBatc
 
     Raises DoubledInLoadError, with the files of a key that is there twice; LoadWaitsError if DMS loaded more rows.
     """
-    bad_rows, micros = list[pa.Table](), list[int | None]()
+    parts, of, rows_of = list[LoadPart](), columns.files, None if table.spec.key else all_changes.rows_of
+    lake, tasks = table.lake, table.lake.tasks
 
     def write() -> Change:
-        return write_rows(table.stored, "replace", _rows(table, batch, columns, bad_rows, micros), columns.plan)
+        after = evolved(table.stored, columns.plan)
+        work = partial(write_part, of, rows_of, after.metadata, table.stored.io)
+        jobs = parts_of(range(len(of.files)), of.size, LARGE)
+        parts[:] = tasks.run(work, jobs, lambda done: lake.say(f"{table.source}: {done} of the load are written"))
+        return change_of(table.stored, "replace", [file for files, *_ in parts for file in files], after)
 
     try:
         change = write()
     except DoubledInLoadError as error:
-        raise _with_files(error, table, batch, columns) from None
+        raise _with_files(error, table, of) from None
     nothing = all_changes.no_changes(columns.spec)
-    bad = replace(nothing, bad=pa.concat_tables([nothing.bad, *bad_rows]))
+    bad = replace(nothing, bad=pa.concat_tables([nothing.bad, *(bad for _, of_part, _ in parts for bad in of_part)]))
     counts = {"files": len(batch.files), "rows": sum(file.rows for file in change.add), "quarantined": len(bad.bad)}
     _require_as_many(table, counts["rows"] + counts["quarantined"])
-    quarantine.require_admitted(bad, columns.files.paths, columns.spec, table.lake.settings)
-    waiting = quarantine.kept(WAITING.empty_table(), bad, columns.files, ()).waiting
-    times = sorted(time / 1e6 for time in micros if time is not None)
+    quarantine.require_admitted(bad, of.paths, columns.spec, lake.settings)
+    waiting = quarantine.kept(WAITING.empty_table(), bad, of, ()).waiting
+    times = sorted(time / 1e6 for *_, micros in parts for time in micros if time is not None)
     last = batch.planned.last or last_before(batch.there, times[0] if times else None)
     if (before := applied_before(table)).marks:
         require_all_there(batch.there, before, last, table.source)
     accepted = {name: after for name, after in batch.after.accepted.items() if order_of(after) > order_of(last)}
-    side_file = side_files.store(table.lake.state, table.name, waiting)
+    side_file = side_files.store(lake.state, table.name, waiting)
     position = structs.replace(batch.after, last=last, quarantine=side_file, accepted=accepted)
     told = replace(change, summary=facts.of_batch(_left_after(batch, last), counts, np.array(times[-1:]), None))
     return WrittenBatch(batch, swap.written(table.stored, told), position, counts, write)
 
 
-def _rows(
-    table: Table, batch: Batch, columns: BatchColumns, bad: list[pa.Table], micros: list[int | None]
-) -> Iterator[pa.Table]:
-    """Yield the rows of all load files; add bad rows, and the first and the last time of each part in microseconds."""
-    said, count = -1, len(batch.files)
-    for number, _, part in columns.changes(batch):
-        if number != said and count > 1:
-            table.lake.say(f"{table.source}: load file {number + 1} of {count}")
-            said = number
-        bad.append(part.bad)
-        if (times := part.fact(COMMITTED)) is not None:
-            micros += pc.min_max(times.cast(pa.int64())).as_py().values()
-        yield part.rows if table.spec.key else all_changes.rows_of(part, columns.files)
-
-
-def _with_files(error: DoubledInLoadError, table: Table, batch: Batch, columns: BatchColumns) -> DoubledInLoadError:
+def _with_files(error: DoubledInLoadError, table: Table, of: BatchFiles) -> DoubledInLoadError:
     """Return the error with the files in which the keys are that it names."""
-    found, paths = defaultdict[str, list[str]](list), [*batch.files]
-    for _, _, part in columns.changes(batch):
+    found, paths = defaultdict[str, list[str]](list), of.paths
+    for _, _, part in of.changes(range(len(paths))):
         rows = part.rows.select(table.spec.key).to_pylist()
         for row, (file, number) in zip(rows, places_of(part.facts), strict=True):
             key = ", ".join(f"{name}={value}" for name, value in row.items())

@@ -103,12 +103,12 @@ def _actions(table: Table) -> list[Action]:
 
 def _compact(table: Table, target: int) -> int:
     """Compact a table, wave by wave until the time is up."""
-    until, stop = time.monotonic() + table.lake.settings.max_run_s, table.lake.stop
+    until, stop, tasks = time.monotonic() + table.lake.settings.max_run_s, table.lake.stop, table.lake.tasks
 
     def wave(jobs: list[compaction.Job]) -> list[compaction.Group]:
-        return [] if stop.is_set() or time.monotonic() > until else compaction.here(jobs)
+        return [] if stop.is_set() or time.monotonic() > until else tasks.rewrite(jobs)
 
-    return compaction.compact(table.stored, target, GROUPS_AT_ONCE, wave).get("files", 0)
+    return compaction.compact(table.stored, target, max(GROUPS_AT_ONCE, tasks.cores), wave).get("files", 0)
 
 
 def _side_files(table: Table, remove: bool = False) -> int:

@@ -129,8 +129,8 @@ class Table:
 
     def read(self, batch: Batch, columns: BatchColumns) -> BatchChanges:
         """Return the typed changes of a batch, in order, with its bad rows."""
-        parts: list[Changes] = []
-        for _, its, part in columns.changes(batch):  # what a file lacks keeps its values in stored rows
+        parts, found = list[Changes](), self.lake.tasks.read(columns.files, batch.begin, batch.end)
+        for _, its, part in found:  # what a file lacks keeps its values in stored rows
             parts.append(replace(part, rows=part.rows.drop_columns([*its.lacks])))
         changes = concat(parts) if parts else all_changes.no_changes(columns.spec)
         return BatchChanges(_to_the_end(batch, columns), columns, changes)

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 from msgspec import structs
 
+from frazil.dms.empty_load import require_load
 from frazil.dms.file_names import order_of
 from frazil.dms.pending import LateFileError
-from frazil.engine.empty_load import require_load
 from frazil.errors import Finding, FrazilError
 from frazil.iceberg import side_files, swap
 from frazil.iceberg.key_segments import Segments
-from frazil.iceberg.locate import locate, wants_segments
+from frazil.iceberg.locate import Finder, locate, wants_segments
 from frazil.iceberg.row_delta import write_batch, write_rows
 from frazil.iceberg.stored_values import NoStoredRowError
 from frazil.iceberg.swap import Change
@@ -68,23 +68,29 @@ def _written(table: Table, latest: BatchLatest) -> tuple[BatchLatest, Change]:
 
 def _change(table: Table, latest: BatchLatest) -> Change:
     """Write the files of a batch for the table's present state. Raises KeyTakenError."""
-    stored, plan, found, lake = table.stored, latest.changes.columns.plan, latest.latest, table.lake
+    stored, plan, found = table.stored, latest.changes.columns.plan, latest.latest
     if not table.spec.key:
         return write_rows(stored, "append", [found.rows], plan)
-    if table.segments is None and wants_segments(stored, lake.settings.run_for_s > 0, lake.budget.size // 4):
-        table.segments = Segments()
     taken = found.transient.filter(pa.array(_are_stored(table, found.transient))).slice(0, 3).to_pylist()
     if taken:
         keys = ", ".join(f"{name}={value}" for row in taken for name, value in row.items())
         cure = "restart the table, which loads it again; or let the source log the changes of keys one by one"
         raise KeyTakenError(f"{table.source}: the key {keys} was given to another row by one statement", cure)
-    return write_batch(stored, table.segments, found, plan)
+    return write_batch(stored, _finder(table), found, plan)
+
+
+def _finder(table: Table) -> Finder:
+    """Return what finds the rows of keys: segments where they pay for themselves, else scans, by tasks in a large table."""
+    lake = table.lake
+    if table.segments is None and wants_segments(table.stored, lake.settings.run_for_s > 0, lake.budget.size // 4):
+        table.segments = Segments()
+    return table.segments or lake.tasks.scan
 
 
 def _are_stored(table: Table, keys: pa.Table) -> np.ndarray:
     """Return which keys the table has."""
     there = np.zeros(len(keys), bool)
-    for found in locate(table.stored, table.segments, keys):
+    for found in locate(table.stored, _finder(table), keys):
         there[found.n] = True
     return there
 

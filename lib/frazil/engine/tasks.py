@@ -1,0 +1,150 @@
+"""Work in Spark's tasks, on any master, if it is large: the same functions as in this process, and the same results."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import partial
+from itertools import count, groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from frazil.core.changes import COMMITTED, Changes
+from frazil.engine.waiting_rows import BatchFiles, FilePart
+from frazil.errors import FrazilError
+from frazil.iceberg.compaction import Group, Job, here, rewrite_group
+from frazil.iceberg.data_files import write_files
+from frazil.iceberg.key_segments import Matches
+from frazil.iceberg.live_files import LiveFile
+from frazil.iceberg.locate import Scan, scan_files
+from frazil.settings.memory import Budget
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
+    from pyiceberg.table.metadata import TableMetadata
+    from pyspark import SparkContext
+
+LARGE, MANY_ROWS = 128 << 20, 1 << 23
+"""The bytes of files, and the rows of key columns, that are worth a task: fewer are done in this process."""
+AT_ONCE, MEMORY = 128, 768 << 20
+"""The tasks that Spark is given at once, and the memory that one on this machine takes of the budget."""
+LoadPart = tuple[list[LiveFile], list[pa.Table], list[int | None]]
+"""What some files of a load came to: data files, bad rows, and the first and the last commit times in microseconds."""
+Item = TypeVar("Item")
+_shipping = threading.Lock()
+
+
+class Tasks:
+    """The tasks of a Spark session, which starts with the first. What they return comes to this process, so it must be small."""
+
+    def __init__(self, context: Callable[[], SparkContext], budget: Budget):
+        self.context, self.budget = context, budget
+
+    @property
+    def cores(self) -> int:
+        """How many tasks Spark runs at once."""
+        return int(self.context().defaultParallelism)
+
+    @property
+    def are_here(self) -> bool:
+        """Whether executors are on this machine."""
+        return str(self.context().master).startswith("local")
+
+    def run(self, work: Callable, jobs: Sequence, say: Callable[[str], Any] = id) -> list[Any]:
+        """Return what some work returns for each job, in their order; a single job runs in this process.
+
+        An error of Frazil is raised as its task raised it.
+        """
+        if len(jobs) < 2:
+            return [*map(work, jobs)]
+        self._ship()
+        context, are_here, done = self.context(), self.are_here, count(1)
+        shared, tasks = context.broadcast(work), context.parallelize(jobs, len(jobs))
+
+        def run_one(number: int) -> Any:
+            with self.budget.take(MEMORY) if are_here else nullcontext():
+                (found,) = context.runJob(tasks, partial(_done, shared), [number])
+            if isinstance(found, FrazilError):
+                raise found
+            say(f"{next(done)} of {len(jobs)} parts")
+            return found
+
+        try:
+            with ThreadPoolExecutor(AT_ONCE) as pool:
+                return [*pool.map(run_one, range(len(jobs)))]
+        finally:
+            shared.destroy()
+
+    def scan(self, of: Scan, files: list[LiveFile]) -> list[Matches]:
+        """Scan data files for keys, as `locate` asks."""
+        shares = parts_of(files, lambda file: file.rows, MANY_ROWS)
+        return [matches for found in self.run(partial(scan_files, of), shares) for matches in found]
+
+    def rewrite(self, jobs: list[Job]) -> list[Group]:
+        """Rewrite groups of data files, as compaction asks."""
+        is_small = sum(file.size for _, _, old, *_ in jobs for file in old) < LARGE
+        return here(jobs) if is_small else self.run(rewrite_group, jobs)
+
+    def read(self, of: BatchFiles, begin: int, end: int | None) -> Iterator[FilePart]:
+        """Yield the changes of a batch in order; large files are read where the executors are, if these are other machines."""
+        if end is not None or sum(file.size for file in of.files) < LARGE or self.are_here:
+            yield from of.changes(range(len(of.files)), begin, end)
+        else:
+            for found in self.run(partial(_read, of, begin), parts_of(range(len(of.files)), of.size, LARGE)):
+                yield from found
+
+    def _ship(self) -> None:
+        """Give this package to executors on other machines, once a session."""
+        from pyspark import SparkFiles
+
+        house, package = Path(__file__).parents[1], Path(SparkFiles.getRootDirectory(), "frazil.zip")
+        with _shipping:
+            if not (self.are_here or package.exists()):
+                archive = shutil.make_archive(str(package.with_suffix("")), "zip", house.parent, house.name)
+                self.context().addPyFile(archive)
+
+
+def parts_of(items: Sequence[Item], size: Callable[[Item], int], most: int) -> list[list[Item]]:
+    """Return items in parts, in their order: each has about as much as is worth a task, or one item that has more."""
+    ends = np.cumsum([size(item) for item in items])
+    return [[items[n] for n in some] for _, some in groupby(range(len(items)), lambda n: (ends[n] - 1) // most)]
+
+
+def _read(of: BatchFiles, begin: int, numbers: Sequence[int]) -> list[FilePart]:
+    return [*of.changes(numbers, begin)]
+
+
+def write_part(
+    of: BatchFiles,
+    rows_of: Callable[[Changes, BatchFiles], pa.Table] | None,
+    metadata: TableMetadata,
+    io: FileIO,
+    numbers: Sequence[int],
+) -> LoadPart:
+    """Write the rows of some files of a load, here or in a task."""
+    bad, micros = list[pa.Table](), list[int | None]()
+
+    def rows() -> Iterator[pa.Table]:
+        for _, _, part in of.changes(numbers):
+            bad.append(part.bad)
+            if (times := part.fact(COMMITTED)) is not None:
+                micros.extend(pc.min_max(times.cast(pa.int64())).as_py().values())
+            yield rows_of(part, of) if rows_of else part.rows
+
+    return write_files(metadata, io, rows()), bad, micros
+
+
+def _done(work: Any, jobs: Iterator) -> Iterator[Any]:
+    """Yield the results of a task; an error that it raised would be tried again, and come back as a text."""
+    for job in jobs:
+        try:
+            yield work.value(job)
+        except FrazilError as error:
+            yield error
