@@ -93,8 +93,12 @@ class Results(Shown, Sequence[Result]):
 
     @property
     def busiest(self) -> str | None:
-        """The table to which most was done; the first by name if nothing was; None without tables."""
-        return min(self, key=lambda r: (-sum(r.counts.values()), r.table)).table if self else None
+        """The table with most rows; the first by name if nothing was; None without tables."""
+        return (
+            min(self, key=lambda r: (-r.counts.get("changes", 0) - r.counts.get("rows", 0), r.table)).table
+            if self
+            else None
+        )
 
     @property
     def failed(self) -> list[Result]:

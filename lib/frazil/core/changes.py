@@ -79,11 +79,6 @@ class Changes:
         """Return a column of `facts` if there is one."""
         return self.facts[name] if name in self.facts.column_names else None
 
-    @property
-    def row_width(self) -> float:
-        """The bytes of a row in memory: those of one block tell how many rows of its file fit a budget."""
-        return self.rows.nbytes / max(1, len(self.rows))
-
     @cached_property
     def absent(self) -> dict[str, np.ndarray]:
         """Which rows lack a column, by the columns that some row lacks."""

@@ -67,5 +67,5 @@ def contradicting(of: Events, changes: Changes) -> np.ndarray:
 
 
 def _taken(rows: pa.Table, places: np.ndarray) -> pa.Table:
-    """Return the rows, or values, at some places, of which as many as there are rows are all of them."""
+    """Return the rows, or values, at some places: all of them if there are as many."""
     return rows if len(places) == len(rows) else rows.take(pa.array(places))

@@ -15,7 +15,7 @@ from frazil.dms.storage import DmsFile
 
 @dataclass(frozen=True)
 class Measure:
-    """How many rows a file has, and the bytes of a row in memory: of Parquet by its footer, else by its first block."""
+    """How many rows a file has, and the bytes of a row in memory: of Parquet by its footer, else at most so many by its size."""
 
     rows: int
     width: float

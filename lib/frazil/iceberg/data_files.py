@@ -114,8 +114,9 @@ class DataFileWriter:
         for field in self.arrow_schema:
             if field.name not in rows.column_names:
                 rows = rows.append_column(field, pa.nulls(len(rows), field.type))
-        self._waiting.append(rows.select(self.arrow_schema.names))
-        self.waiting_bytes += self._waiting[-1].nbytes
+        if len(rows):
+            self._waiting.append(rows.select(self.arrow_schema.names))
+            self.waiting_bytes += self._waiting[-1].nbytes
         if self.waiting_bytes >= GROUP_BYTES:
             self.flush()
 

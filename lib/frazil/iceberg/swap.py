@@ -44,7 +44,7 @@ class Change:
 
     `kind`: append, replace (all rows), row delta, or rewrite (of files whose rows have the data sequence number `sequence`).
     `columns` has steps as `Commits.java` takes them. `rows` is how many rows are live afterwards (None: not known).
-    `anew`: its rows or position are given, so its history does not matter. `looked`: keys of others' rows were looked at.
+    `anew`: all rows are replaced, or a person said so: its history does not matter. `looked`: keys of others' rows were looked at.
     """
 
     kind: str

@@ -20,8 +20,8 @@ def of_batch(batch: Batch, counts: dict[str, int], committed: np.ndarray, landed
     """Return what is known of a batch once it is written, with its delays until now.
 
     `committed` and `landed` are those of each change, in epoch seconds; without `landed` there are no delays, as of a
-    load. Delays by stage: `dms` from the source's commit to the file, `wait` from the file to its look, `work` from there
-    to the commit, `total` of all.
+    load. Delays by stage: `dms` from the source's commit to the file, `wait` from the file to its batch, `work` from there
+    to the written files, `total` of all.
     """
     found = {KIND: batch.kind, COUNTS: json.dumps(counts)}
     if batch.kind != "replay":

@@ -58,7 +58,6 @@ class Look:
         self.audits = audits or is_by_audit(position)
         lists_all = self.audits or not (position.last and position.load)
         self.there = table.lake.source.look(spec, None if lists_all else position)
-        self._batch = partial(Batch, table.source, reader=self.reader, picked_up=time.time(), there=self.there)
         self._carried = _carried(known, self.reader.table.written)
         self._columns: dict[DmsFile, FileColumns | None] = {}
         self._checked = False
@@ -69,7 +68,8 @@ class Look:
         `most` rows cut a batch of changes. With `loads` a load is taken as it is there: a person says that it is complete.
         Raises StoppedError, LoadWaitsError, and findings that need a decision.
         """
-        position = self.table.stored.position
+        position, now = self.table.stored.position, time.time()
+        self._batch = partial(Batch, self.table.source, reader=self.reader, picked_up=now, there=self.there)
         if not self.audits:
             self.table.require_not_stopped()
         if position.quarantine and position.quarantine.path in position.accepted:
@@ -107,7 +107,7 @@ class Look:
     # --- rows that wait
 
     def _replay(self, position: Position, path: str) -> Batch:
-        """Return the rows that wait in a side file as a batch; those stay of which nobody knows whether they are the newest."""
+        """Return the rows that wait in a side file as a batch; rows that newer changes may have overtaken stay."""
         rows, _ = quarantine.replayable(self.table.waiting(position))
         replay = as_files(rows, self.reader)
         reader = replace(self.reader, storage=replay.storage)

@@ -147,7 +147,10 @@ class Table:
         else:
             quarantine.require_admitted(changes.changes, of.paths, changes.columns.spec, self.lake.settings)
         kept = quarantine.kept(waiting, changes.changes, of, self.spec.key)
-        return BatchLatest(changes, kept.latest or all_changes.latest(changes.changes, of), kept)
+        found = kept.latest or all_changes.latest(changes.changes, of)
+        if keys := found.contradicting.slice(0, 3).to_pylist():
+            self.lake.say(f"{self.source}: DMS's sequence puts changes of {keys} before those that they follow")
+        return BatchLatest(changes, found, kept)
 
     def write(self, latest: BatchLatest) -> WrittenBatch:
         """Write new rows and deletes where no reader sees them."""
@@ -175,7 +178,7 @@ class Table:
 
 
 def _to_the_end(batch: Batch, columns: BatchColumns) -> Batch:
-    """Return a batch without its cut, unless its file has a later row of this table."""
+    """Return a batch as not cut if no later row of its file is this table's."""
     if batch.end is None:
         return batch
     of = columns.files
