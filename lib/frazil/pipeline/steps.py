@@ -16,11 +16,12 @@ import pyarrow as pa
 from msgspec import structs
 
 from frazil.core.changes import Changes, concat
+from frazil.dms import side_files
 from frazil.dms.applied import Batch as AppliedBatch
 from frazil.dms.position import Position
 from frazil.engine.waiting_rows import WAITING, BatchFiles
 from frazil.errors import FrazilError
-from frazil.iceberg import side_files, swap
+from frazil.iceberg import swap
 from frazil.iceberg.column_rules import same_columns
 from frazil.iceberg.columns import Columns, known_columns, known_or_listed
 from frazil.iceberg.key_segments import Segments
