@@ -12,13 +12,13 @@ from typing import Any
 import yaml
 
 import table_reader
+from frazil.dms import side_files
 from frazil.dms.file_marks import are_unchanged
 from frazil.dms.load_rule import MixedLoadError
 from frazil.dms.mappings import resolve as resolve_rules
 from frazil.dms.position import read_position
 from frazil.engine import file_batches
 from frazil.errors import FrazilError
-from frazil.iceberg import side_files
 from frazil.pipeline import lake as lakes
 from frazil.pipeline import maintain
 from frazil.settings import jars, spark

@@ -10,10 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
+from obstore.store import LocalStore
 
 import table_reader
+from frazil.dms import side_files
 from frazil.engine import tasks
-from frazil.iceberg import compaction, locate, side_files, upkeep
+from frazil.iceberg import compaction, locate, upkeep
 from frazil.iceberg.key_segments import Segments
 from frazil.settings import memory
 from unit.iceberg_world import Kept
@@ -102,8 +104,6 @@ def test_scans_and_rewrites_run_in_tasks_that_own_whole_files(lake, version, mon
 
 
 def test_orphans_go_and_what_a_position_names_lies_elsewhere(lake, tmp_path):  # A4, A8
-    from obstore.store import LocalStore
-
     w = Kept(lake, "orphans", "bigint")
     w.apply_random()
     file = side_files.store(LocalStore(str(tmp_path)), w.name, w.latest({(1,): (None, None, 1, "x")}, []).rows)

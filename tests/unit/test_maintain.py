@@ -13,7 +13,8 @@ import pytest
 
 import new_house
 from dms_writer import FILE1, FILE2, U
-from frazil.iceberg import compaction, side_files
+from frazil.dms import side_files
+from frazil.iceberg import compaction
 from frazil.iceberg.catalog import opened_table
 from frazil.pipeline import ledger
 from frazil.pipeline.explore import ExploreError

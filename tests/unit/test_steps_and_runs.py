@@ -113,6 +113,5 @@ def test_a_run_goes_on_until_it_is_asked_to_stop_and_a_table_that_fails_stops_no
 
 def test_a_plan_and_a_run_that_finds_nothing_start_no_spark(loaded):
     loaded.merged()
-    script = "import sys, frazil\nlake = frazil.open('02_cdc_merge', 'w')\nlake.plan(), lake.lateness()\ndone = lake.merge()\nassert done.outcome == 'nothing', done\nassert 'pyspark' not in sys.modules"
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env={**os.environ})
-    assert not found.returncode, found.stderr[-2000:]
+    script = "import sys, frazil\nlake = frazil.open('02_cdc_merge', 'w')\nlake.plan()\ndone = lake.merge()\nassert done.outcome == 'nothing', done\nassert not {'pandas', 'pyiceberg.table', 'sqlalchemy', 'pyspark'} & {*sys.modules}\nlake.lateness()\nassert 'pyspark' not in sys.modules"
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -20,7 +20,6 @@ from frazil.core.changes import COMMITTED, Changes
 from frazil.engine.waiting_rows import BatchFiles, FilePart
 from frazil.errors import FrazilError
 from frazil.iceberg.compaction import Group, Job, here, rewrite_group
-from frazil.iceberg.data_files import write_files
 from frazil.iceberg.key_segments import Matches
 from frazil.iceberg.live_files import LiveFile
 from frazil.iceberg.locate import Scan, scan_files
@@ -129,6 +128,8 @@ def write_part(
     numbers: Sequence[int],
 ) -> LoadPart:
     """Write the rows of some files of a load, here or in a task."""
+    from frazil.iceberg.data_files import write_files  # by PyIceberg, which an idle run does not import
+
     bad, micros = list[pa.Table](), list[int | None]()
 
     def rows() -> Iterator[pa.Table]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
@@ -15,7 +18,10 @@ from frazil.settings.parameters import SQLITE, Settings
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.io import FileIO
     from pyiceberg.table import Table
+
+    AnyCatalog: TypeAlias = "Catalog | SqliteCatalog"
 
 CLASSES = {
     "org.apache.iceberg.jdbc.JdbcCatalog": "jdbc", "org.apache.iceberg.rest.RESTCatalog": "rest",
@@ -31,7 +37,7 @@ class CatalogError(FrazilError, code="catalog"):
     """The Iceberg catalog does not open or answer, or lacks a table. Correct the option that the message names, or run 00_setup."""
 
 
-def open_catalog(settings: Settings) -> Catalog:
+def open_catalog(settings: Settings) -> AnyCatalog:
     """Open the catalog of an environment: JDBC on SQLite or PostgreSQL, REST, Glue, or S3 Tables by their REST interface.
 
     Raises CatalogError if it is not there or does not answer, and TableRefusedError for an option that PyIceberg cannot follow.
@@ -43,6 +49,8 @@ def open_catalog(settings: Settings) -> Catalog:
         problem = f"Frazil opens no catalog of type '{kind or options.get('catalog-impl', 'none')}'"
         raise CatalogError(problem, "write one of type jdbc, rest or glue")
     module, _, its_class = PYTHON[kind].partition(".")
+    if kind == "jdbc" and options["uri"].startswith(SQLITE):
+        return SqliteCatalog(name, options)
     try:
         own = {"jdbc": _database, "s3tables": _s3_tables}.get(kind, dict)(options)
         return getattr(import_module(f"pyiceberg.catalog.{module}"), its_class)(name, **for_python(options) | own)
@@ -50,7 +58,48 @@ def open_catalog(settings: Settings) -> Catalog:
         raise _told(name, error) from error
 
 
-def opened_table(catalog: Catalog, name: str) -> Table:
+class SqliteCatalog:
+    """A JDBC catalog in a file, which says where metadata are. PyIceberg's class for it takes half a second to import."""
+
+    def __init__(self, name: str, options: dict[str, str]):
+        self.name, self.properties, self.file = name, for_python(options), options["uri"].removeprefix(SQLITE)
+        if not os.path.exists(self.file):
+            raise CatalogError(f"there is no catalog {self.file}", "run 00_setup")
+
+    def location(self, name: str) -> str:
+        """Return where a table's metadata are; empty: there is no such table. Raises CatalogError if the file cannot be read."""
+        query = "SELECT * FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ? AND table_name = ?"
+        try:
+            with closing(sqlite3.connect(self.file, timeout=60)) as database:
+                database.row_factory = sqlite3.Row
+                found = dict(database.execute(query, (self.name, *name.rsplit(".", 1))).fetchone() or {})
+        except sqlite3.Error as error:
+            raise _told(self.name, error) from error
+        is_table = found.get("iceberg_type") in (None, "TABLE")  # else it is a view
+        return found.get("metadata_location", "") if is_table else ""
+
+    def table_exists(self, name: str) -> bool:
+        """Return whether a table is there."""
+        return bool(self.location(name))
+
+    def load_table(self, name: str) -> Table:
+        """Return a table as PyIceberg has it. Raises NoSuchTableError."""
+        from pyiceberg.table import StaticTable
+
+        if not (location := self.location(name)):
+            raise NoSuchTableError(name)
+        return StaticTable.from_metadata(location, self.properties)
+
+
+def found_table(catalog: AnyCatalog, name: str) -> tuple[str, Callable[[], FileIO]]:
+    """Return where a table's metadata are, and what opens its files when that is needed. Raises what `opened_table` does."""
+    if isinstance(catalog, SqliteCatalog) and (location := catalog.location(name)):
+        return location, lambda: opened_table(catalog, name).io
+    table = opened_table(catalog, name)
+    return table.metadata_location, lambda: table.io
+
+
+def opened_table(catalog: AnyCatalog, name: str) -> Table:
     """Return a table of a catalog. Raises CatalogError if it is not there, or if the catalog does not answer."""
     try:
         table = catalog.load_table(name)
@@ -77,18 +126,13 @@ def for_python(options: dict[str, str]) -> dict[str, str]:
 
 def _database(options: dict[str, str]) -> dict[str, str]:
     """Return the address of a JDBC catalog's database as SQLAlchemy takes it."""
-    from sqlalchemy import URL, make_url
+    from sqlalchemy import make_url
 
     uri = options["uri"]
-    if file := uri.partition(SQLITE)[2]:
-        if not os.path.exists(file):
-            raise CatalogError(f"there is no catalog {file}", "run 00_setup")
-        url = URL.create("sqlite", database=file, query={"timeout": "60"})
-    elif uri.startswith(POSTGRESQL):
-        url = make_url(f"postgresql+psycopg:{uri.removeprefix(POSTGRESQL)}")
-        url = url.set(username=options.get("jdbc.user"), password=options.get("jdbc.password"))
-    else:
+    if not uri.startswith(POSTGRESQL):
         raise CatalogError(f"Frazil opens no catalog in {uri}", "use one in SQLite or PostgreSQL")
+    url = make_url(f"postgresql+psycopg:{uri.removeprefix(POSTGRESQL)}")
+    url = url.set(username=options.get("jdbc.user"), password=options.get("jdbc.password"))
     return {"uri": url.render_as_string(hide_password=False), "init_catalog_tables": "false"}
 
 

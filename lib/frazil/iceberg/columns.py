@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from pyiceberg.schema import Schema
 
 from frazil.errors import FrazilError
 from frazil.iceberg.sql_text import quoted
@@ -109,22 +108,22 @@ def columns_of(spec: TableSpec, metadata: TableMetadata | None = None) -> Column
     ))  # fmt: skip
 
 
-def known_columns(metadata: TableMetadata) -> Columns | None:
+def known_columns(of: LakeTable | TableMetadata) -> Columns | None:
     """Return what a table knows of its columns; None if Frazil gave it none."""
-    text = metadata.properties.get(COLUMNS)
+    text = of.properties.get(COLUMNS)
     return msgspec.json.decode(text, type=Columns) if text else None
 
 
-def known_or_listed(metadata: TableMetadata, spec: TableSpec) -> Columns:
+def known_or_listed(table: LakeTable, spec: TableSpec) -> Columns:
     """Return what a table knows of its columns, and of those of others that the spec lists now."""
-    known = known_columns(metadata) or Columns(-1, ())
+    known = known_columns(table) or Columns(-1, ())
     own = {column.name for column in known.columns}
     listed = {column.name: column.type for column in spec.lake_columns if column.name not in own}
     of_others = partial(Known, carried=False, later=True, by="others")
     added = (
         of_others(field.field_id, field.name, str(field.field_type), listed[field.name])
-        for field in metadata.schema().fields
-        if known.columns and field.name in listed
+        for field in (table.metadata.schema().fields if known.columns and listed else ())
+        if field.name in listed
     )
     return msgspec.structs.replace(known, columns=(*known.columns, *added))
 
@@ -142,6 +141,8 @@ def evolved(table: LakeTable, plan: ColumnPlan | None) -> Evolved:
 
 def _with_steps(table: LakeTable, steps: tuple[Step, ...]) -> TableMetadata:
     """Return a table's metadata with the schema that the next swap would make by some steps."""
+    from pyiceberg.schema import Schema
+
     if table.handle:
         table.refresh()  # the handle may be newer than the last look
     schema = Schema.model_validate_json(table.bridge.schema(table.handle, table.location, json.dumps(steps)))
@@ -151,25 +152,25 @@ def _with_steps(table: LakeTable, steps: tuple[Step, ...]) -> TableMetadata:
 
 def require_own_columns(table: LakeTable) -> None:
     """Raise OtherWriterError if others renamed or dropped columns, or added nested ones; ColumnsRolledBackError after a rollback."""
-    known, schema = known_columns(table.metadata), table.metadata.schema()
+    known = known_columns(table)
     if known is None:
         return
-    if odd := [*_odd(known, schema, table.spark_name)]:
+    if odd := [*_odd(known, table.fields, table.spark_name)]:
         problem = f"{table.name}: another writer {', '.join(what for what, _ in odd)}"
         raise OtherWriterError(problem, "; ".join(dict.fromkeys(way for _, way in odd)))
     then = table.position.schema
     if then is not None and then != known.schema:
-        apart = _fields(table.metadata, then) ^ _fields(table.metadata, known.schema)
+        apart = _fields(table, then) ^ _fields(table, known.schema)
         which = ", ".join(sorted({f"'{name}'" for _, name, _ in apart})) or "their order or comments"
         told = f"{table.name} was rolled back behind a change of its columns ({which})"
         cure = "restart the table: all its files are read under the columns that it has now"
         raise ColumnsRolledBackError(told, cure)
 
 
-def _odd(known: Columns, schema: Schema, table: str) -> Iterator[tuple[str, str]]:
+def _odd(known: Columns, fields: list[dict[str, Any]], table: str) -> Iterator[tuple[str, str]]:
     """Yield what others did to columns, and the way on."""
     reload = "restart the table: all rows are loaded under the names that its columns have now"
-    names = {field.field_id: field.name for field in schema.fields}
+    names = {field["id"]: field["name"] for field in fields}
     ours = {column.id for column in known.columns}
     for column in known.columns:
         now = names.get(column.id)
@@ -178,15 +179,14 @@ def _odd(known: Columns, schema: Schema, table: str) -> Iterator[tuple[str, str]
         elif now != column.name:
             way = f"ALTER TABLE {table} RENAME COLUMN {quoted(now)} TO {quoted(column.name)}"
             yield f"renamed the column '{column.name}' to '{now}'", way
-    for there in schema.fields:
-        odd = there.required or there.initial_default is not None or there.write_default is not None
-        if not there.field_type.is_primitive or (odd and there.field_id not in ours):
-            way = f"move it to a table of its own, then ALTER TABLE {table} DROP COLUMN {quoted(there.name)}"
-            yield f"added the column '{there.name}', which is nested, required or has a default", way
+    for there in fields:
+        name, defaults = there["name"], (there.get("initial-default"), there.get("write-default"))
+        odd = there.get("required") or defaults != (None, None)
+        if isinstance(there["type"], dict) or (odd and there["id"] not in ours):
+            way = f"move it to a table of its own, then ALTER TABLE {table} DROP COLUMN {quoted(name)}"
+            yield f"added the column '{name}', which is nested, required or has a default", way
 
 
-def _fields(metadata: TableMetadata, number: int) -> set[tuple[int, str, str]]:
+def _fields(table: LakeTable, number: int) -> set[tuple[int, str, str]]:
     """Return id, name and type of each column of a schema."""
-    return {
-        (f.field_id, f.name, str(f.field_type)) for s in metadata.schemas if s.schema_id == number for f in s.fields
-    }
+    return {(f["id"], f["name"], str(f["type"])) for f in table.schemas.get(number, ())}

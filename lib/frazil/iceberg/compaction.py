@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from pyroaring import BitMap64
 
 from frazil.errors import FrazilError
-from frazil.iceberg.data_files import LAST_UPDATED, ROW_ID, DataFileWriter
 from frazil.iceberg.file_threads import each
-from frazil.iceberg.live_files import LiveFile
+from frazil.iceberg.live_files import LAST_UPDATED, ROW_ID, LiveFile
 from frazil.iceberg.read_rows import live_rows
 from frazil.iceberg.swap import Change, commit, written
 from frazil.iceberg.table import LakeTable
@@ -120,6 +119,8 @@ def compact(
 
 def rewrite_group(job: Job) -> Group:
     """Write the live rows of some files to new files."""
+    from frazil.iceberg.data_files import DataFileWriter
+
     metadata, io, old, dead, target_bytes = job
     lineage = (ROW_ID, LAST_UPDATED) if metadata.format_version >= 3 else ()
     writer = DataFileWriter(metadata, io, old[0].partition, lineage, 2 * target_bytes)

@@ -19,9 +19,9 @@ from frazil.iceberg.table import LakeTable
 from frazil.settings.spec import SORT, TRANSFORM
 
 if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
     from pyspark.sql import SparkSession
 
+    from frazil.iceberg.catalog import AnyCatalog
     from frazil.settings.column import Column
     from frazil.settings.spec import TableSpec
 
@@ -43,7 +43,7 @@ class SpecDiffersError(FrazilError, code="spec-differs"):
 
 
 def create_table(
-    catalog: Catalog, spec: TableSpec, version: int, session: Callable[[], SparkSession]
+    catalog: AnyCatalog, spec: TableSpec, version: int, session: Callable[[], SparkSession]
 ) -> tuple[LakeTable, bool]:
     """Return the table of a spec, and whether it was created now: empty, and at its first position.
 

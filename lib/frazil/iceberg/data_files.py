@@ -1,4 +1,7 @@
-"""Writes data files of a table, by PyIceberg's writer, which also returns their statistics. It needs no Spark, and commits nothing."""
+"""Writes data files of a table, by PyIceberg's writer, which also returns their statistics. It needs no Spark, and commits nothing.
+
+Who writes imports it then: what PyIceberg needs for it takes a second.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField
 
 from frazil.iceberg.key_hashes import without_times
-from frazil.iceberg.live_files import LiveFile
+from frazil.iceberg.live_files import LINEAGE, LiveFile
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
@@ -30,9 +33,6 @@ if TYPE_CHECKING:
 GROUP_BYTES, WAITING_BYTES = 64 << 20, 256 << 20
 """Rows that wait in memory become a row group at this size; and those that wait, over all partitions, at that one."""
 STATISTICS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
-ROW_ID, LAST_UPDATED = "_row_id", "_last_updated_sequence_number"
-LINEAGE = {ROW_ID: 2147483540, LAST_UPDATED: 2147483539}
-"""Columns of rows that are written again, with the field ids that Iceberg reserves for them."""
 
 
 def by_partition(metadata: TableMetadata, rows: pa.Table) -> Iterator[tuple[Record, np.ndarray]]:

@@ -7,12 +7,11 @@ import json
 import struct
 import uuid
 import zlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.table.locations import load_location_provider
 from pyroaring import BitMap64
 
 from frazil.errors import FrazilError
@@ -42,8 +41,8 @@ class PartitionDroppedError(FrazilError, code="partition-dropped"):
 class Vectors:
     """The bitmaps of deleted rows. What was read or written is kept while it is live."""
 
-    def __init__(self) -> None:
-        self.io: FileIO
+    def __init__(self, io: Callable[[], FileIO]) -> None:
+        self.io = io
         self._known: dict[tuple[str, int | None], dict[str, BitMap64]] = {}
         """By path and offset: the deleted rows of each data file that is named there."""
         self._whole: dict[str, tuple[tuple[Delete, ...], BitMap64]] = {}
@@ -76,7 +75,7 @@ class Vectors:
     def _read(self, delete: Delete, data_file: str) -> BitMap64:
         place = delete.path, delete.offset
         if place not in self._known:
-            with self.io.new_input(delete.path).open() as source:
+            with self.io().new_input(delete.path).open() as source:
                 is_vector = delete.offset is not None
                 self._known[place] = {data_file: _vector(source, delete)} if is_vector else _positions(source)
         return self._known[place].get(data_file, BitMap64())
@@ -124,9 +123,11 @@ class Vectors:
         return Delete(location, len(content), len(positions), one.spec_id, one.partition, 0, of)
 
     def _store(self, metadata: TableMetadata, name: str, content: bytes) -> str:
+        from pyiceberg.table.locations import load_location_provider
+
         locations = load_location_provider(metadata.location, metadata.properties)
         location = locations.new_data_location(f"{uuid.uuid4()}-{name}")
-        with self.io.new_output(location).create() as out:
+        with self.io().new_output(location).create() as out:
             out.write(content)
         return location
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.io.pyarrow import schema_to_pyarrow
-from pyiceberg.schema import Schema
 
 from frazil.errors import FrazilError
 from frazil.iceberg.file_threads import each
@@ -51,7 +49,7 @@ def named(table: LakeTable, places: Iterable[Place]) -> str:
 
 def key_schema(table: LakeTable) -> pa.Schema:
     """Return the columns of a table's key, to read them."""
-    return schema_to_pyarrow(Schema(*(table.metadata.schema().find_field(number) for number in table.key_ids)))
+    return pa.schema([table.arrow_schema.field(name) for name in table.key])
 
 
 def doubled(table: LakeTable, files: list[LiveFile]) -> list[Place]:

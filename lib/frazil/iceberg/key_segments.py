@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from frazil.errors import FrazilError
-from frazil.iceberg.data_files import LINEAGE, ROW_ID
 from frazil.iceberg.file_threads import each
 from frazil.iceberg.key_hashes import NullKeyError, key_numbers, mixed
+from frazil.iceberg.live_files import LINEAGE, ROW_ID
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
-
-from pyiceberg.avro.file import AvroFile
-from pyiceberg.conversions import to_json
-from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, MANIFEST_LIST_FILE_SCHEMAS
-from pyiceberg.schema import Schema
-from pyiceberg.types import NestedField, PrimitiveType, StructType
 
 from frazil.errors import FrazilError
 from frazil.iceberg.file_threads import each
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
+    from pyiceberg.schema import Schema
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.typedef import Record
+    from pyiceberg.types import NestedField, PrimitiveType, StructType
 
 DELETE_PATH = 2147483546
 """The field id of the column of a position delete file that names data files."""
 DELETED, EQUALITY_DELETES = 2, 2
 """The status of an entry, and the content of a file."""
+ROW_ID, LAST_UPDATED = "_row_id", "_last_updated_sequence_number"
+LINEAGE = {ROW_ID: 2147483540, LAST_UPDATED: 2147483539}
+"""Columns of rows that are written again, with the field ids that Iceberg reserves for them."""
 
 
 def _fields(schema: Schema | StructType, *ids: int) -> list[NestedField]:
@@ -31,13 +31,19 @@ def _fields(schema: Schema | StructType, *ids: int) -> list[NestedField]:
     return [by_id[i] for i in ids]
 
 
-MANIFEST = Schema(*_fields(MANIFEST_LIST_FILE_SCHEMAS[3], 500, 520, 502, 515, 507))
-"""Path, first row id, spec id, sequence. The lists after these PyIceberg cannot skip."""
-FILE = StructType(
-    *_fields(DATA_FILE_TYPE[3], 100, 104, 103, 102, 134, 142, 143, 144, 145, 125, 128, 108, 109, 110, 137, 132, 135)
-)
-"""Path, size, rows, partition, content, first row id, data file, offset, length, lower bounds, upper bounds, and what cannot be skipped."""
-ENTRY = Schema(*_fields(MANIFEST_ENTRY_SCHEMAS[3], 0, 3), NestedField(2, "data_file", FILE, required=True))
+@cache
+def _schemas() -> tuple[Schema, Schema]:
+    """Return what is read of a list and of a manifest. PyIceberg takes half a second to import, and an idle run reads neither."""
+    from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, MANIFEST_LIST_FILE_SCHEMAS
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import NestedField, StructType
+
+    # path, first row id, spec id, sequence; the lists after these PyIceberg cannot skip
+    of_list = Schema(*_fields(MANIFEST_LIST_FILE_SCHEMAS[3], 500, 520, 502, 515, 507))
+    # path, size, rows, partition, content, first row id, data file, offset, length, lower and upper bounds, what cannot be skipped
+    ids = (100, 104, 103, 102, 134, 142, 143, 144, 145, 125, 128, 108, 109, 110, 137, 132, 135)
+    file = NestedField(2, "data_file", StructType(*_fields(DATA_FILE_TYPE[3], *ids)), required=True)
+    return of_list, Schema(*_fields(MANIFEST_ENTRY_SCHEMAS[3], 0, 3), file)
 
 
 @dataclass(frozen=True)
@@ -89,17 +95,17 @@ class EqualityDeletesError(FrazilError, code="equality-deletes"):
 
 
 class Manifests:
-    """Reads manifests by `io`, and keeps what the last snapshot had; `key_ids` are the field ids of the key."""
+    """Reads manifests by what `io` returns, and keeps what the last snapshot had; `key_ids` are the field ids of the key."""
 
-    def __init__(self) -> None:
-        self.io: FileIO
+    def __init__(self, io: Callable[[], FileIO]) -> None:
+        self.io = io
         self.key_ids: Sequence[int] = ()
         self._read: dict[tuple[Any, ...], list[LiveFile | Delete]] = {}
         """By what the list says of a manifest: its first row id appears when a table gets format v3."""
 
     def listed(self, manifest_list: str) -> list[tuple[Any, ...]]:
         """Return what a list says of its manifests."""
-        return [tuple(manifest[:4]) for manifest in self._records(manifest_list, MANIFEST)]
+        return [tuple(manifest[:4]) for manifest in self._records(manifest_list, _schemas()[0])]
 
     def live_files(self, manifest_list: str) -> dict[str, LiveFile]:
         """Return the live data files of a snapshot by path."""
@@ -116,15 +122,17 @@ class Manifests:
         return files | {path: replace(files[path], deletes=in_order(d)) for path, d in deletes.items() if path in files}
 
     def _records(self, path: str, schema: Schema) -> Iterator[list[Any]]:
+        from pyiceberg.avro.file import AvroFile
+
         records: AvroFile[Record]
-        with AvroFile(self.io.new_input(path), schema) as records:
+        with AvroFile(self.io().new_input(path), schema) as records:
             yield from map(_values, records)
 
     def _entries(self, manifest: tuple[Any, ...]) -> list[LiveFile | Delete]:
         """Read the live entries of a manifest; a row id that a file does not have follows from the entries before."""
         path, next_row_id, spec_id, sequence = manifest
         found: list[LiveFile | Delete] = []
-        for status, own_sequence, file in self._records(path, ENTRY):
+        for status, own_sequence, file in self._records(path, _schemas()[1]):
             if status == DELETED:
                 continue
             location, size, rows, partition, content, first_row_id, of, offset, length, low, high, *_ = _values(file)
@@ -175,8 +183,10 @@ def partition_types(metadata: TableMetadata) -> dict[int, StructType]:
 
 def file_json(types: dict[int, StructType], file: LiveFile | Delete) -> dict[str, Any]:
     """Return a data file, or deletes, as Iceberg's JSON has them; a file that is to be removed needs no statistics."""
+    from pyiceberg.conversions import to_json
+
     partition = {
-        str(kind.field_id): None if value is None else to_json(cast(PrimitiveType, kind.field_type), value)
+        str(kind.field_id): None if value is None else to_json(cast("PrimitiveType", kind.field_type), value)
         for kind, value in zip(types[file.spec_id].fields, _values(file.partition), strict=True)
     }
     told = {

@@ -13,7 +13,6 @@ from pyroaring import BitMap64
 
 from frazil.iceberg.doubled_keys import NAMED, DoubledKeyError, key_schema
 from frazil.iceberg.file_threads import each
-from frazil.iceberg.key_bounds import may_hold
 from frazil.iceberg.key_hashes import key_numbers, mixed
 from frazil.iceberg.key_segments import Matches, Rows, Segment, Segments, read_keys
 from frazil.iceberg.read_rows import live_rows
@@ -81,6 +80,8 @@ def locate(table: LakeTable, finder: Finder, keys: pa.Table) -> list[Found]:
         matches: Iterable[tuple[str, Matches]] = chain.from_iterable(segment.find(wanted) for segment in finder.all)
     else:
         kinds = [table.metadata.schema().find_type(number) for number in table.key_ids]
+        from frazil.iceberg.key_bounds import may_hold  # by PyIceberg, which an idle run does not import
+
         files = [*may_hold(table.live_files.values(), kinds, keys.columns)]
         matches = zip((f.path for f in files), finder((table.io, table.key_ids, wanted), files), strict=True)
     found, live = [], table.live_files

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from frazil.iceberg.data_files import LAST_UPDATED, ROW_ID
 from frazil.iceberg.key_segments import names_by_id
+from frazil.iceberg.live_files import LAST_UPDATED, ROW_ID
 
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import msgspec
-from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+import pyarrow as pa
 
 from frazil.dms.position import Position, read_position
-from frazil.iceberg.catalog import opened_table
+from frazil.iceberg.catalog import found_table
 from frazil.iceberg.delete_files import Vectors
 from frazil.iceberg.java import commits, opened
 from frazil.iceberg.live_files import LiveFile, Manifests
@@ -21,10 +22,11 @@ from frazil.iceberg.snapshots import CHECKED, POSITION, TAG, Snapshot
 from frazil.iceberg.sql_text import quoted
 
 if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
     from pyiceberg.io import FileIO
+    from pyiceberg.table.metadata import TableMetadata
     from pyspark.sql import SparkSession
 
+    from frazil.iceberg.catalog import AnyCatalog
     from frazil.iceberg.swap import Change
 
 LONGEST_IO_S = 600
@@ -34,7 +36,7 @@ LONGEST_IO_S = 600
 class LakeTable:
     """The state of a table. Looks need no JVM, until `bridge` was asked for the first time."""
 
-    def __init__(self, catalog: Catalog, name: str, key: Sequence[str], session: Callable[[], SparkSession]):
+    def __init__(self, catalog: AnyCatalog, name: str, key: Sequence[str], session: Callable[[], SparkSession]):
         self.catalog, self.name, self.session = catalog, name, session
         self.location = ""
         self._snapshots: dict[int, dict[str, Any]] = {}
@@ -43,10 +45,10 @@ class LakeTable:
         self.rewinds = 0
         """How often the newest state did not follow, unbroken, from the one before: after a rollback, rows live again that were dead."""
         self._live: tuple[int | None, dict[str, LiveFile]] = None, {}
-        self.vectors, self._manifests = Vectors(), Manifests()
+        self.vectors, self._manifests = Vectors(lambda: self.io), Manifests(lambda: self.io)
         self._opened_s = 0.0
         self.refresh()
-        ids = {field.name: field.field_id for field in self.metadata.schema().fields}
+        ids = {field["name"]: field["id"] for field in self.fields}
         self._manifests.key_ids = self.key_ids = [ids.get(column, 0) for column in key]
         """The field ids of the key's columns, in the key's order; 0: there is no such column."""
 
@@ -89,17 +91,17 @@ class LakeTable:
             self.vectors.keep(known.values())
 
     def _opened(self) -> str:
-        """Open the table by its catalog, and return its metadata as Java's `refresh` does."""
-        table = opened_table(self.catalog, self.name)
-        self.io: FileIO = table.io
-        self.vectors.io = self._manifests.io = self.io
+        """Find the table by its catalog, and return its metadata as Java's `refresh` does."""
+        location, self._make_io = found_table(self.catalog, self.name)
+        vars(self).pop("io", None)
         self._opened_s = time.monotonic()
-        if table.metadata_location == self.location:
+        if location == self.location:
             return ""
-        with self.io.new_input(table.metadata_location).open() as file:
+        is_here = location.startswith(("/", "file:/"))
+        with open(urlsplit(location).path, "rb") if is_here else self.io.new_input(location).open() as file:
             raw = file.read()
         text = gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw
-        return f"{table.metadata_location}\n{text.decode()}"
+        return f"{location}\n{text.decode()}"
 
     def _read(self, text: str) -> None:
         """Read metadata. They may have thousands of snapshots, of which PyIceberg would make objects."""
@@ -111,13 +113,39 @@ class LakeTable:
         self.tags = {name: ref["snapshot-id"] for name, ref in told.get("refs", {}).items()}
         if told.get("current-snapshot-id", -1) not in (None, -1):
             self.tags.setdefault("main", told["current-snapshot-id"])  # a catalog that knows no refs leaves them out
+        schemas = told.get("schemas") or [told["schema"]]  # metadata of format v1 may have one alone
+        self.schemas: dict[int, list[dict[str, Any]]] = {s.get("schema-id", 0): s["fields"] for s in schemas}
+        """The columns of each schema, as the metadata's JSON has them."""
+        self.fields = self.schemas[told.get("current-schema-id", 0)]
+        self.properties: dict[str, str] = told.get("properties") or {}
         without: dict[str, Any] = {"snapshots": [], "snapshot-log": [], "metadata-log": [], "refs": {}}
-        self.metadata: TableMetadata = TableMetadataUtil.parse_obj(told | without | {"current-snapshot-id": None})
-        """Schemas, partition specs and properties; it has no snapshots."""
+        self._told = told | without | {"current-snapshot-id": None}
+        vars(self).pop("metadata", None)
         if before is not None:
             after = takewhile(lambda s: s.sequence >= before.sequence, self.ancestors())
             self.rewinds += all(s.id != before.id for s in after)
         self.ever_had_rows = bool(told.get("last-sequence-number")) or bool(self._snapshots)
+
+    # --- what PyIceberg makes of it, which takes half a second to import: an idle run needs none of it
+
+    @cached_property
+    def io(self) -> FileIO:
+        """What opens the table's files."""
+        return self._make_io()
+
+    @cached_property
+    def metadata(self) -> TableMetadata:
+        """Schemas, partition specs and properties as PyIceberg has them; it has no snapshots."""
+        from pyiceberg.table.metadata import TableMetadataUtil
+
+        return TableMetadataUtil.parse_obj(self._told)
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The columns as Arrow has them."""
+        from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+        return schema_to_pyarrow(self.metadata.schema())
 
     # --- what the metadata say
 

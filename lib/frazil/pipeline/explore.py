@@ -10,7 +10,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from frazil.dms.position import read_position
 from frazil.engine.work import for_each
@@ -90,7 +89,7 @@ def _commit(table: Table, s: Snapshot) -> dict[str, Any]:
 
 def blocks(table: Table, wanted: pa.Schema | None = None) -> Iterator[pa.Table]:
     """Yield the rows of a table in blocks, without a JVM; `wanted` has the columns and their types (None: all)."""
-    stored, own = table.stored, schema_to_pyarrow(table.stored.metadata.schema())
+    stored, own = table.stored, table.stored.arrow_schema
     fields = own if wanted is None else pa.schema([own.field(f.name).with_type(f.type) for f in wanted])
     for file in stored.live_files.values():
         yield from live_rows(stored.io, file, stored.vectors.of(file), fields)

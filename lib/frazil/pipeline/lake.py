@@ -28,9 +28,9 @@ from frazil.settings.state_folder import state_address
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
-    from pyiceberg.catalog import Catalog
     from pyspark.sql import SparkSession
 
+    from frazil.iceberg.catalog import AnyCatalog
     from frazil.report.plan_table import Plan
 
 
@@ -83,7 +83,7 @@ class Lake:
             return spark.session(self.settings, self.say)
 
     @cached_property
-    def catalog(self) -> Catalog:
+    def catalog(self) -> AnyCatalog:
         """The catalog, which needs no Spark."""
         return open_catalog(self.settings)
 

@@ -12,12 +12,13 @@ import numpy as np
 import pyarrow as pa
 from msgspec import structs
 
+from frazil.dms import side_files
 from frazil.dms.file_names import order_of
 from frazil.dms.load_rule import last_before, require_all_there
 from frazil.dms.pending import CLOCKS_S
 from frazil.engine.tasks import LARGE, LoadPart, parts_of, write_part
 from frazil.engine.waiting_rows import WAITING, BatchFiles
-from frazil.iceberg import side_files, swap
+from frazil.iceberg import swap
 from frazil.iceberg.columns import evolved
 from frazil.iceberg.doubled_keys import DoubledInLoadError
 from frazil.iceberg.row_delta import change_of

@@ -49,7 +49,7 @@ class Look:
 
     def __init__(self, table: Table, audits: bool = False):
         stored, self.table = table.refresh(), table
-        if (known := known_columns(stored.metadata)) is None:
+        if (known := known_columns(stored)) is None:
             cure = "run 00_setup; or take the table over: call adopt(place) on it"
             raise ForeignTableError(f"{table.source}: {stored.name} exists, and Frazil has not set it up", cure)
         require_sound(stored)

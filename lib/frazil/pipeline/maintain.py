@@ -12,10 +12,10 @@ import obstore
 
 from frazil.dms.applied import applied_files
 from frazil.dms.position import read_position
+from frazil.dms.side_files import unnamed
 from frazil.engine.work import for_each
 from frazil.errors import FrazilError
 from frazil.iceberg import compaction, upkeep
-from frazil.iceberg.side_files import unnamed
 from frazil.iceberg.snapshots import POSITION
 from frazil.iceberg.soundness import require_sound
 from frazil.iceberg.swap import pass_others

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from frazil.core.lake_values import lake_values
 from frazil.dms.applied import batch_of
 from frazil.dms.position import Position
 from frazil.errors import FrazilError, many
-from frazil.iceberg.data_files import LAST_UPDATED, LINEAGE
 from frazil.iceberg.doubled_keys import key_schema
+from frazil.iceberg.live_files import LAST_UPDATED, LINEAGE
 from frazil.iceberg.locate import locate, scan_files
 from frazil.iceberg.read_rows import live_rows, rows_at
 from frazil.iceberg.snapshots import Snapshot
@@ -67,7 +66,7 @@ def _changed_last(table: Table) -> pa.Table:
 def _rows(table: Table, key: pa.Table) -> list[dict[str, Any]]:
     """Return the live row of a key, if there is one; `LAST_UPDATED` is the sequence number of the commit that wrote it."""
     stored, number = table.stored, {b"PARQUET:field_id": str(LINEAGE[LAST_UPDATED]).encode()}
-    schema = schema_to_pyarrow(stored.metadata.schema()).append(pa.field(LAST_UPDATED, pa.int64(), metadata=number))
+    schema = stored.arrow_schema.append(pa.field(LAST_UPDATED, pa.int64(), metadata=number))
     found = locate(stored, scan_files, key)
     return [row for f in found for row in rows_at(stored.io, f.file, f.position, schema).to_pylist()]
 

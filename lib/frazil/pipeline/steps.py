@@ -16,11 +16,12 @@ import pyarrow as pa
 from msgspec import structs
 
 from frazil.core.changes import Changes, concat
+from frazil.dms import side_files
 from frazil.dms.applied import Batch as AppliedBatch
 from frazil.dms.position import Position
 from frazil.engine.waiting_rows import WAITING, BatchFiles
 from frazil.errors import FrazilError
-from frazil.iceberg import side_files, swap
+from frazil.iceberg import swap
 from frazil.iceberg.column_rules import same_columns
 from frazil.iceberg.columns import Columns, known_columns, known_or_listed
 from frazil.iceberg.key_segments import Segments
@@ -28,9 +29,7 @@ from frazil.iceberg.swap import PositionMovedError
 from frazil.iceberg.table import LakeTable
 from frazil.pipeline import all_changes, decisions, explore, quarantine, row_origin, schema_changes
 from frazil.pipeline.batch import Batch, BatchChanges, BatchColumns, BatchLatest, Commit, WrittenBatch
-from frazil.pipeline.load import write_load
 from frazil.pipeline.look import Look
-from frazil.pipeline.write import write_changes
 from frazil.settings.spec import TableSpec
 
 if TYPE_CHECKING:
@@ -62,23 +61,24 @@ class Table:
     def stored(self) -> LakeTable:
         """The table in the lake, as of the last look or commit."""
         stored = LakeTable(self.lake.catalog, self.spec.target, self.spec.key, lambda: self.lake.spark)
-        if 0 in stored.key_ids and (known := known_columns(stored.metadata)):  # the spec renames columns of the key
+        if 0 in stored.key_ids and (known := known_columns(stored)):  # the spec renames columns of the key
             same = same_columns(known, self.spec)
             stored.key_ids[:] = [same[name].id if name in same else 0 for name in self.spec.key]
         return stored
 
     def refresh(self) -> LakeTable:
         """Take over what was committed since the last look; a table that others made anew is opened anew."""
-        try:
-            self.stored.refresh()
-        except Exception:  # catalogs differ in what they raise then
-            vars(self).pop("stored", None)
+        if "stored" in vars(self):  # else it is opened now
+            try:
+                self.stored.refresh()
+            except Exception:  # catalogs differ in what they raise then
+                vars(self).pop("stored", None)
         return self.stored
 
     @property
     def known(self) -> Columns:
         """What the table knows of its columns, and of those of others that the spec lists now."""
-        return known_or_listed(self.stored.metadata, self.spec)
+        return known_or_listed(self.stored, self.spec)
 
     def require_key(self) -> None:
         """Raise NoKeyError unless the spec says how changes find their rows."""
@@ -154,6 +154,8 @@ class Table:
 
     def write(self, latest: BatchLatest) -> WrittenBatch:
         """Write new rows and deletes where no reader sees them."""
+        from frazil.pipeline.write import write_changes  # which imports PyIceberg's writers: an idle run needs none
+
         return write_changes(self, latest)
 
     def commit(self, written: WrittenBatch) -> Commit:
@@ -171,6 +173,8 @@ class Table:
 
     def apply(self, batch: Batch) -> Commit:
         """Bring one batch into the table."""
+        from frazil.pipeline.load import write_load
+
         columns = self.columns(batch)
         if batch.kind == "load":
             return self.commit(write_load(self, batch, columns))

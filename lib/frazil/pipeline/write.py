@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 from msgspec import structs
 
+from frazil.dms import side_files
 from frazil.dms.empty_load import require_load
 from frazil.dms.file_names import order_of
 from frazil.dms.pending import LateFileError
 from frazil.errors import Finding, FrazilError
-from frazil.iceberg import side_files, swap
+from frazil.iceberg import swap
 from frazil.iceberg.key_segments import Segments
 from frazil.iceberg.locate import Finder, locate, wants_segments
 from frazil.iceberg.row_delta import write_batch, write_rows

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from frazil.dms.storage import DmsFile
 from frazil.results import Shown
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 LATENESS = ["table", "pending", "lag_s", "limit_s", "quarantined", "problem", "code"]
 """The columns of lateness."""
@@ -29,10 +30,14 @@ class Plan(Shown):
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a row per table."""
+        import pandas as pd  # which a plan that nobody shows does not need
+
         return pd.DataFrame(self.rows).drop(columns="code")
 
     def lateness(self) -> pd.DataFrame:
         """Return a row per table: how many files wait, the seconds that the oldest has waited, and what stops it."""
+        import pandas as pd
+
         late = [{**row, "lag_s": row["waited_s"], "problem": row["decision"] or row["why"]} for row in self.rows]
         return pd.DataFrame(late, columns=LATENESS)
 
