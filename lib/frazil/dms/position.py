@@ -59,6 +59,10 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
         return msgspec.json.encode(self).decode()
 
 
+_READER = msgspec.json.Decoder(Position)
+"""It is made here, as msgspec ends the process if two threads make the first one of a type at the same time."""
+
+
 def read_position(text: str, table: str) -> Position:
     """Return the position in a text. Raises PositionError if it is none, or a newer version's."""
     try:
@@ -66,7 +70,7 @@ def read_position(text: str, table: str) -> Position:
         if isinstance(version, int) and version > VERSION:
             problem = f"{table}: its position is of version {version}, and this Frazil reads up to {VERSION}"
             raise PositionError(problem, "use the newer version of Frazil that wrote it")
-        return msgspec.json.decode(text, type=Position)
+        return _READER.decode(text)
     except msgspec.DecodeError as error:
         cure = "restart the table"
         raise PositionError(f"{table}: its position is damaged ({error})", cure) from None

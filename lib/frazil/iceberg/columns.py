@@ -67,6 +67,10 @@ class Columns(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.json.encode(self).decode()
 
 
+_READER = msgspec.json.Decoder(Columns)
+"""It is made here, as msgspec ends the process if two threads make the first one of a type at the same time."""
+
+
 class OtherWriterError(FrazilError, code="other-writer", decision=True):
     """Another writer changed columns of a table, so values would be read under wrong names. Change them back, or load the table again."""
 
@@ -111,7 +115,7 @@ def columns_of(spec: TableSpec, metadata: TableMetadata | None = None) -> Column
 def known_columns(of: LakeTable | TableMetadata) -> Columns | None:
     """Return what a table knows of its columns; None if Frazil gave it none."""
     text = of.properties.get(COLUMNS)
-    return msgspec.json.decode(text, type=Columns) if text else None
+    return _READER.decode(text) if text else None
 
 
 def known_or_listed(table: LakeTable, spec: TableSpec) -> Columns:
