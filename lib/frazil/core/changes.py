@@ -6,7 +6,7 @@ All forms come here as `Rows`. A row with anything that does not fit is no chang
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -68,21 +68,18 @@ class Changes:
 
     `rows` has the lake's columns; of a delete its key alone counts. `facts` has `file` and `number`, the place of each
     row; `op` (I, U or D), `committed` (UTC, or null) and `sequence`, and by column `before <key>`, null where an update
-    did not change it, and `absent <column>`, true where the row lacks that column. `bad` is as `bad_rows.BAD`.
+    did not change it, and `absent <column>`, true where the row lacks that column. `bad` is as `bad_rows.BAD`; of those
+    rows whose key is known, `bad_facts` has the facts, U for a bad operation, and the key as `after <column>`.
     """
 
     rows: pa.Table
     facts: pa.Table
     bad: pa.Table
+    bad_facts: pa.Table = field(default_factory=lambda: pa.table({}))
 
     def fact(self, name: str) -> pa.ChunkedArray | None:
         """Return a column of `facts` if there is one."""
         return self.facts[name] if name in self.facts.column_names else None
-
-    @property
-    def row_width(self) -> float:
-        """The bytes of a row in memory: those of one block tell how many rows of its file fit a budget."""
-        return self.rows.nbytes / max(1, len(self.rows))
 
     @cached_property
     def absent(self) -> dict[str, np.ndarray]:
@@ -93,7 +90,7 @@ class Changes:
 
 def concat(parts: Sequence[Changes]) -> Changes:
     """Return changes one after another."""
-    tables = zip(*((part.rows, part.facts, part.bad) for part in parts), strict=True)
+    tables = zip(*((part.rows, part.facts, part.bad, part.bad_facts) for part in parts), strict=True)
     return Changes(*(pa.concat_tables(same, promote_options="default") for same in tables))
 
 
@@ -101,19 +98,20 @@ def changes(rows: Rows, reading: Reading, file: int = 0) -> Changes:
     """Return the changes in rows; `file` is the place of their file in the batch."""
     values, facts, faults = judged(rows, reading)
     count = len(rows.numbers)
-    which = first_fault(faults, count)
+    which, bad_facts = first_fault(faults, count), pa.table({})
     place = {"file": pa.repeat(pa.scalar(file, pa.int32()), count), "number": pa.array(rows.numbers, pa.int64())}
     good, found = pa.table(values), pa.table({**place, **facts})
     if (which >= 0).any():
+        known = ~np.any([fault.mask for fault in faults if fault.column in reading.spec.key], axis=0)
+        keys = {AFTER + name: values[name] for name in reading.spec.key}
+        facts[OP] = pc.if_else(pc.is_in(facts[OP], pa.array(OPERATIONS)), facts[OP], "U")
+        bad_facts = pa.table({**place, **facts, **keys}).filter(pa.array((which >= 0) & known))
         good, found = (table.filter(pa.array(which < 0)) for table in (good, found))
-    return Changes(good, found, described(rows, faults, which, file))
+    return Changes(good, found, described(rows, faults, which, file), bad_facts)
 
 
 def judged(rows: Rows, reading: Reading) -> tuple[dict[str, pa.Array], dict[str, pa.Array], list[Fault]]:
-    """Return the values of rows by column of the lake, their facts, and what is wrong; what does not fit is null.
-
-    Quarantine asks this for the key of a bad row.
-    """
+    """Return the values of rows by column of the lake, their facts, and what is wrong; what does not fit is null."""
     fields = dict(_fields(rows, reading))
     count, spec = len(rows.numbers), reading.spec
     op = fields.get(OP, pa.repeat("I", count))
@@ -158,15 +156,15 @@ def _values(column: Column, field: pa.Array | None, count: int, when: str = "") 
 
 def _fields(rows: Rows, reading: Reading) -> Iterator[tuple[str, pa.Array]]:
     """Yield the fields by role, null where they mean it, and which rows lack a column."""
-    for role, field in zip(reading.roles, rows.fields.columns, strict=True):
-        if role and pa.types.is_string(field.type):
+    for role, values in zip(reading.roles, rows.fields.columns, strict=True):
+        if role and pa.types.is_string(values.type):
             if reading.not_carried is not None and role.startswith(AFTER):
-                lacks = pc.fill_null(pc.equal(field, reading.not_carried), False)
+                lacks = pc.fill_null(pc.equal(values, reading.not_carried), False)
                 if pc.any(lacks).as_py():
                     yield ABSENT + role.removeprefix(AFTER), lacks
-            field = _meant(field, role, reading)
+            values = _meant(values, role, reading)
         if role:
-            yield role, field
+            yield role, values
 
 
 def _meant(texts: pa.Array, role: str, reading: Reading) -> pa.Array:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import structs
 
-from frazil.core.changes import COMMITTED
+from frazil.core.changes import COMMITTED, Changes, concat
 from frazil.dms.file_names import order_of
 from frazil.dms.load_rule import last_before, require_all_there
 from frazil.dms.pending import CLOCKS_S
@@ -36,17 +36,16 @@ def write_load(table: Table, batch: Batch, columns: BatchColumns) -> WrittenBatc
 
     Raises DoubledInLoadError, with the files of a key that is there twice; LoadWaitsError if DMS loaded more rows.
     """
-    bad_rows, micros = list[pa.Table](), list[int | None]()
+    bad_parts, micros = list[Changes](), list[int | None]()
 
     def write() -> Change:
-        return write_rows(table.stored, "replace", _rows(table, batch, columns, bad_rows, micros), columns.plan)
+        return write_rows(table.stored, "replace", _rows(table, batch, columns, bad_parts, micros), columns.plan)
 
     try:
         change = write()
     except DoubledInLoadError as error:
         raise _with_files(error, table, batch, columns) from None
-    nothing = all_changes.no_changes(columns.spec)
-    bad = replace(nothing, bad=pa.concat_tables([nothing.bad, *bad_rows]))
+    bad = concat([all_changes.no_changes(columns.spec), *bad_parts])
     counts = {"files": len(batch.files), "rows": sum(file.rows for file in change.add), "quarantined": len(bad.bad)}
     _require_as_many(table, counts["rows"] + counts["quarantined"])
     quarantine.require_admitted(bad, columns.files.paths, columns.spec, table.lake.settings)
@@ -63,7 +62,7 @@ def write_load(table: Table, batch: Batch, columns: BatchColumns) -> WrittenBatc
 
 
 def _rows(
-    table: Table, batch: Batch, columns: BatchColumns, bad: list[pa.Table], micros: list[int | None]
+    table: Table, batch: Batch, columns: BatchColumns, bad: list[Changes], micros: list[int | None]
 ) -> Iterator[pa.Table]:
     """Yield the rows of all load files; add bad rows, and the first and the last time of each part in microseconds."""
     said, count = -1, len(batch.files)
@@ -71,7 +70,7 @@ def _rows(
         if number != said and count > 1:
             table.lake.say(f"{table.source}: load file {number + 1} of {count}")
             said = number
-        bad.append(part.bad)
+        bad.append(replace(all_changes.no_changes(columns.spec), bad=part.bad, bad_facts=part.bad_facts))
         if (times := part.fact(COMMITTED)) is not None:
             micros += pc.min_max(times.cast(pa.int64())).as_py().values()
         yield part.rows if table.spec.key else all_changes.rows_of(part, columns.files)
