@@ -59,7 +59,8 @@ class Reading:
     @property
     def tells_empty(self) -> bool:
         """Whether a bare empty field and a quoted one differ though null has a text: an old key that is bare did not change."""
-        return bool(self.null) and any(r.startswith(BEFORE) and _has_empty(c) for r, c in self.columns.items())
+        before = [column for role, column in self.columns.items() if role.startswith(BEFORE)]
+        return bool(self.null) and any(column.dms_type in _HAVE_EMPTY for column in before)
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,7 @@ def _meant(texts: pa.Array, role: str, reading: Reading) -> pa.Array:
         return _without(texts, "", reading.null)
     if reading.null is None:
         return _without_zone(texts, column) if column.dms_type == "DATETIME" else texts
-    if not _has_empty(column):
+    if column.dms_type not in _HAVE_EMPTY:
         return _without(texts, "", reading.null, reading.not_carried)
     if reading.tells_empty and role.startswith(AFTER):
         texts = pc.fill_null(texts, "")
@@ -197,10 +198,6 @@ def _without_zone(texts: pa.Array, column: Column) -> pa.Array:
 def _fits(words: pa.Array, kind: pa.DataType) -> bool:
     """Return whether one of some words is a value of a type."""
     return typed(words, kind)[0].null_count < len(words)
-
-
-def _has_empty(column: Column) -> bool:
-    return column.dms_type in _HAVE_EMPTY
 
 
 # --- what is wrong with a row as a whole
