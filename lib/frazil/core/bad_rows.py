@@ -26,9 +26,10 @@ class Fault:
     words: str
     shown: pa.Array | None = None
 
-    def reason(self, at: int) -> str:
-        """Return the reason for the row at a place of the block."""
-        return self.words if self.shown is None else f"{_quoted(self.shown, at)} {self.words}"
+    def reasons(self, places: np.ndarray) -> list[str]:
+        """Return the reasons for the rows at some places of the block."""
+        values = [] if self.shown is None else _quoted(self.shown.take(pa.array(places)))
+        return [f"{value} {self.words}" for value in values] or [self.words] * len(places)
 
 
 def as_mask(values: pa.Array | pa.ChunkedArray) -> np.ndarray:
@@ -47,20 +48,19 @@ def first_fault(faults: Sequence[Fault], count: int) -> np.ndarray:
 def described(rows: Rows, faults: Sequence[Fault], which: np.ndarray, file: int) -> pa.Table:
     """Return the bad rows of a block in order, as `BAD` has them."""
     found = [(number, "", reason) for number, reason in rows.unreadable]
-    for at in np.flatnonzero(which >= 0).tolist():
-        fault = faults[which[at]]
-        found.append((int(rows.numbers[at]), fault.column, fault.reason(at)))
-    rows_of = [(file, number, column, reason, rows.raw(number)) for number, column, reason in sorted(found)]
-    return pa.Table.from_pylist([dict(zip(BAD.names, row, strict=True)) for row in rows_of], BAD)
+    for at in np.unique(which[which >= 0]).tolist():
+        places, fault = np.flatnonzero(which == at), faults[at]
+        reasons = zip(rows.numbers[places].tolist(), fault.reasons(places), strict=True)
+        found += [(number, fault.column, reason) for number, reason in reasons]
+    rows_of = [(file, *one, rows.raw(one[0])) for one in sorted(found)]
+    return pa.table([*zip(*rows_of, strict=True)], schema=BAD) if rows_of else BAD.empty_table()
 
 
-def _quoted(values: pa.Array, at: int) -> str:
-    """Return a value as messages show it."""
-    one = values.slice(at, 1)
-    if one.null_count:
-        return "no value"
-    if pa.types.is_binary(one.type):
-        text = one[0].as_py().hex()
+def _quoted(values: pa.Array) -> list[str]:
+    """Return values as messages show them."""
+    if pa.types.is_binary(values.type):
+        texts = [None if value is None else value.hex() for value in values.to_pylist()]
     else:  # a text is shown as it is, also where it has no value
-        text = (one if pa.types.is_string(one.type) else as_text(one)[0])[0].as_py()
-    return "a time of no clock or calendar" if text is None else repr(text[:MOST_SHOWN])
+        texts = (values if pa.types.is_string(values.type) else as_text(values)[0]).to_pylist()
+    shown = ["a time of no clock or calendar" if text is None else repr(text[:MOST_SHOWN]) for text in texts]
+    return ["no value" if is_none else text for is_none, text in zip(values.is_null().to_pylist(), shown, strict=True)]

@@ -6,7 +6,7 @@ All forms come here as `Rows`. A row with anything that does not fit is no chang
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -59,7 +59,8 @@ class Reading:
     @property
     def tells_empty(self) -> bool:
         """Whether a bare empty field and a quoted one differ though null has a text: an old key that is bare did not change."""
-        return bool(self.null) and any(r.startswith(BEFORE) and _has_empty(c) for r, c in self.columns.items())
+        before = [column for role, column in self.columns.items() if role.startswith(BEFORE)]
+        return bool(self.null) and any(column.dms_type in _HAVE_EMPTY for column in before)
 
 
 @dataclass(frozen=True)
@@ -68,12 +69,14 @@ class Changes:
 
     `rows` has the lake's columns; of a delete its key alone counts. `facts` has `file` and `number`, the place of each
     row; `op` (I, U or D), `committed` (UTC, or null) and `sequence`, and by column `before <key>`, null where an update
-    did not change it, and `absent <column>`, true where the row lacks that column. `bad` is as `bad_rows.BAD`.
+    did not change it, and `absent <column>`, true where the row lacks that column. `bad` is as `bad_rows.BAD`; of those
+    rows whose key is known, `bad_facts` has the facts, U for a bad operation, and the key as `after <column>`.
     """
 
     rows: pa.Table
     facts: pa.Table
     bad: pa.Table
+    bad_facts: pa.Table = field(default_factory=lambda: pa.table({}))
 
     def fact(self, name: str) -> pa.ChunkedArray | None:
         """Return a column of `facts` if there is one."""
@@ -88,7 +91,7 @@ class Changes:
 
 def concat(parts: Sequence[Changes]) -> Changes:
     """Return changes one after another."""
-    tables = zip(*((part.rows, part.facts, part.bad) for part in parts), strict=True)
+    tables = zip(*((part.rows, part.facts, part.bad, part.bad_facts) for part in parts), strict=True)
     return Changes(*(pa.concat_tables(same, promote_options="default") for same in tables))
 
 
@@ -96,19 +99,20 @@ def changes(rows: Rows, reading: Reading, file: int = 0) -> Changes:
     """Return the changes in rows; `file` is the place of their file in the batch."""
     values, facts, faults = judged(rows, reading)
     count = len(rows.numbers)
-    which = first_fault(faults, count)
+    which, bad_facts = first_fault(faults, count), pa.table({})
     place = {"file": pa.repeat(pa.scalar(file, pa.int32()), count), "number": pa.array(rows.numbers, pa.int64())}
     good, found = pa.table(values), pa.table({**place, **facts})
     if (which >= 0).any():
+        known = ~np.any([fault.mask for fault in faults if fault.column in reading.spec.key], axis=0)
+        keys = {AFTER + name: values[name] for name in reading.spec.key}
+        facts[OP] = pc.if_else(pc.is_in(facts[OP], pa.array(OPERATIONS)), facts[OP], "U")
+        bad_facts = pa.table({**place, **facts, **keys}).filter(pa.array((which >= 0) & known))
         good, found = (table.filter(pa.array(which < 0)) for table in (good, found))
-    return Changes(good, found, described(rows, faults, which, file))
+    return Changes(good, found, described(rows, faults, which, file), bad_facts)
 
 
 def judged(rows: Rows, reading: Reading) -> tuple[dict[str, pa.Array], dict[str, pa.Array], list[Fault]]:
-    """Return the values of rows by column of the lake, their facts, and what is wrong; what does not fit is null.
-
-    Quarantine asks this for the key of a bad row.
-    """
+    """Return the values of rows by column of the lake, their facts, and what is wrong; what does not fit is null."""
     fields = dict(_fields(rows, reading))
     count, spec = len(rows.numbers), reading.spec
     op = fields.get(OP, pa.repeat("I", count))
@@ -153,15 +157,15 @@ def _values(column: Column, field: pa.Array | None, count: int, when: str = "") 
 
 def _fields(rows: Rows, reading: Reading) -> Iterator[tuple[str, pa.Array]]:
     """Yield the fields by role, null where they mean it, and which rows lack a column."""
-    for role, field in zip(reading.roles, rows.fields.columns, strict=True):
-        if role and pa.types.is_string(field.type):
+    for role, values in zip(reading.roles, rows.fields.columns, strict=True):
+        if role and pa.types.is_string(values.type):
             if reading.not_carried is not None and role.startswith(AFTER):
-                lacks = pc.fill_null(pc.equal(field, reading.not_carried), False)
+                lacks = pc.fill_null(pc.equal(values, reading.not_carried), False)
                 if pc.any(lacks).as_py():
                     yield ABSENT + role.removeprefix(AFTER), lacks
-            field = _meant(field, role, reading)
+            values = _meant(values, role, reading)
         if role:
-            yield role, field
+            yield role, values
 
 
 def _meant(texts: pa.Array, role: str, reading: Reading) -> pa.Array:
@@ -171,7 +175,7 @@ def _meant(texts: pa.Array, role: str, reading: Reading) -> pa.Array:
         return _without(texts, "", reading.null)
     if reading.null is None:
         return _without_zone(texts, column) if column.dms_type == "DATETIME" else texts
-    if not _has_empty(column):
+    if column.dms_type not in _HAVE_EMPTY:
         return _without(texts, "", reading.null, reading.not_carried)
     if reading.tells_empty and role.startswith(AFTER):
         texts = pc.fill_null(texts, "")
@@ -194,10 +198,6 @@ def _without_zone(texts: pa.Array, column: Column) -> pa.Array:
 def _fits(words: list[str], kind: pa.DataType) -> bool:
     """Return whether one of some words is a value of a type. The first array of a process takes 0.3 s: it imports pandas."""
     return bool(words) and typed(pa.array(words), kind)[0].null_count < len(words)
-
-
-def _has_empty(column: Column) -> bool:
-    return column.dms_type in _HAVE_EMPTY
 
 
 # --- what is wrong with a row as a whole

@@ -22,6 +22,8 @@ STAND_INS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
 """Code points that texts do not have, by Unicode: one stands for a carriage return, which Arrow takes for the end of a row."""
 MOST_TRIES = 8
 """Of more unusual columns all are text: a block is parsed again for each."""
+FIRST = 500
+"""Rows that are parsed before their block: they show most unusual columns at once."""
 _TRUE, _FALSE = ([form(word) for word in words for form in (str, str.upper, str.title)] for words in (TRUE, FALSE))
 
 
@@ -53,6 +55,8 @@ class Reader:
             if end is not None and block.numbers[0] > end:
                 return
             part = block.between(begin, end)
+            if len(part.numbers) > FIRST:
+                self.parse(part.between(0, int(part.numbers[FIRST])))
             if len(part.numbers):
                 yield self.parse(part)
 

@@ -34,7 +34,7 @@ LARGE, MANY_ROWS = 128 << 20, 1 << 23
 """The bytes of files, and the rows of key columns, that are worth a task: fewer are done in this process."""
 AT_ONCE, MEMORY = 128, 768 << 20
 """The tasks that Spark is given at once, and the memory that one on this machine takes of the budget."""
-LoadPart = tuple[list[LiveFile], list[pa.Table], list[int | None]]
+LoadPart = tuple[list[LiveFile], list[Changes], list[int | None]]
 """What some files of a load came to: data files, bad rows, and the first and the last commit times in microseconds."""
 Item = TypeVar("Item")
 _shipping = threading.Lock()
@@ -130,11 +130,13 @@ def write_part(
     """Write the rows of some files of a load, here or in a task."""
     from frazil.iceberg.data_files import write_files  # by PyIceberg, which an idle run does not import
 
-    bad, micros = list[pa.Table](), list[int | None]()
+    bad, micros = list[Changes](), list[int | None]()
 
     def rows() -> Iterator[pa.Table]:
         for _, _, part in of.changes(numbers):
-            bad.append(part.bad)
+            if len(part.bad):
+                nothing = (table.schema.empty_table() for table in (part.rows, part.facts))
+                bad.append(Changes(*nothing, part.bad, part.bad_facts))
             if (times := part.fact(COMMITTED)) is not None:
                 micros.extend(pc.min_max(times.cast(pa.int64())).as_py().values())
             yield rows_of(part, of) if rows_of else part.rows

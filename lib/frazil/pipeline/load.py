@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 from msgspec import structs
 
+from frazil.core.changes import concat
 from frazil.dms import side_files
 from frazil.dms.file_names import order_of
 from frazil.dms.load_rule import last_before, require_all_there
@@ -51,8 +51,7 @@ def write_load(table: Table, batch: Batch, columns: BatchColumns) -> WrittenBatc
         change = write()
     except DoubledInLoadError as error:
         raise _with_files(error, table, of) from None
-    nothing = all_changes.no_changes(columns.spec)
-    bad = replace(nothing, bad=pa.concat_tables([nothing.bad, *(bad for _, of_part, _ in parts for bad in of_part)]))
+    bad = concat([all_changes.no_changes(columns.spec), *(bad for _, of_part, _ in parts for bad in of_part)])
     counts = {"files": len(batch.files), "rows": sum(file.rows for file in change.add), "quarantined": len(bad.bad)}
     _require_as_many(table, counts["rows"] + counts["quarantined"])
     quarantine.require_admitted(bad, of.paths, columns.spec, lake.settings)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from frazil.core.changes import OP, Changes
 from frazil.core.latest import Latest, latest
 from frazil.engine.read import BadRowError
-from frazil.engine.waiting_rows import WAITING, BatchFiles
+from frazil.engine.waiting_rows import BatchFiles
 from frazil.errors import NAMED, FrazilError, many
-from frazil.pipeline.waiting_keys import BEHIND, Touch, good_rows, in_order, key_texts, places_of, set_aside, touches
+from frazil.pipeline.waiting_keys import BEHIND, Touch, bad_rows, good_rows, in_order, key_texts, places_of, touches
 from frazil.settings.parameters import Settings
 from frazil.settings.spec import TableSpec
 
@@ -97,31 +97,32 @@ def kept(before: pa.Table, changes: Changes, of: BatchFiles, key: Sequence[str],
 
     Changes of `doubted` keys wait if they lack columns. Without a `key` all bad rows wait, as those of a load do.
     """
-    bad = changes.bad
-    rows = {(-1, n): row for n, row in enumerate(before.to_pylist())}
-    rows |= set_aside(of, bad)
-    if not key:
-        return Kept(None, before, _waiting(rows.values(), before, of), len(bad))
-    if not (rows or of.replay or doubted):
+    places = [(-1, n) for n in range(len(before))] + places_of(changes.bad)
+    if key and not (places or of.replay or doubted):
         return Kept(latest(changes, key), before, before, 0)
-    waiting = [Touch(place, row["keys"], BEHIND) for place, row in rows.items()]
-    wanted = {key for row in waiting for key in row.keys}
-    aside, obsolete = in_order([*waiting, *touches(changes, of, wanted, {*doubted})])
+    rows = pa.concat_tables([before, bad_rows(of, changes)])
+    if not key:
+        return Kept(None, before, _waiting(rows, before, of), len(changes.bad))
+    waiting = [Touch(place, keys, BEHIND) for place, keys in zip(places, rows["keys"].to_pylist(), strict=True)]
+    touching = [*touches(changes, of, {key for row in waiting for key in row.keys}, {*doubted})]
+    aside, obsolete = in_order([*waiting, *touching])
     if aside:
-        rows |= set_aside(of, good_rows(of, changes.facts.take(pa.array([*aside])), aside.values()))
+        behind = changes.facts.take(pa.array([*aside]))
+        keys = {touch.place: touch.keys for touch in touching}
+        rows, places = pa.concat_tables([rows, good_rows(of, behind, aside.values(), keys)]), places + places_of(behind)
         others = pa.array(np.delete(np.arange(len(changes.rows)), [*aside]))
-        changes = Changes(changes.rows.take(others), changes.facts.take(others), bad)
+        changes = replace(changes, rows=changes.rows.take(others), facts=changes.facts.take(others))
     last = max(places_of(changes.facts[-1:]), default=(-1, -1))
-    live = sorted(rows.keys() - obsolete)
-    for place in live:
-        rows[place]["followed"] |= not rows[place]["keys"] and place < last
-    left = _waiting((rows[place] for place in live), before, of)
-    return Kept(latest(changes, key), before, left, sum(file >= 0 for file, _ in live), len(obsolete))
+    live = [n for n in sorted(range(len(places)), key=places.__getitem__) if places[n] not in obsolete]
+    left, passed = rows.take(pa.array(live, pa.int64())), pa.array([places[n] < last for n in live], pa.bool_())
+    followed = pc.or_(left["followed"], pc.and_(passed, pc.equal(pc.list_value_length(left["keys"]), 0)))
+    left = left.set_column(left.column_names.index("followed"), "followed", followed)
+    added = sum(places[n][0] >= 0 for n in live)
+    return Kept(latest(changes, key), before, _waiting(left, before, of), added, len(obsolete))
 
 
-def _waiting(rows: Iterable[dict], before: pa.Table, of: BatchFiles) -> pa.Table:
+def _waiting(waiting: pa.Table, before: pa.Table, of: BatchFiles) -> pa.Table:
     """Return rows that wait: the table of before, if nothing changed."""
-    waiting = pa.Table.from_pylist([*rows], WAITING)
     if waiting.equals(before):
         return before
     if waiting.nbytes > MOST_BYTES:

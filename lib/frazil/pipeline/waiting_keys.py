@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import itemgetter
@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.core.bad_rows import BAD, as_mask
-from frazil.core.changes import OP, OPERATIONS, Changes, Reading, judged
+from frazil.core.changes import AFTER, OP, Changes
 from frazil.core.key_changes import APPLY, events
-from frazil.core.rows import Rows
-from frazil.engine.waiting_rows import WAITING, BatchFiles, as_files
+from frazil.engine.waiting_rows import WAITING, BatchFiles
 
 BEHIND = "waits behind a row of its key"
 NOT_STORED = "lacks columns, and its row is not stored"
@@ -73,8 +72,10 @@ def key_texts(keys: pa.Table) -> pa.Array:
         if pa.types.is_binary(column.type):
             digits = [None if value is None else value.hex() for value in column.to_pylist()]
             column = pa.chunked_array([digits], pa.string())
-        texts.append(pc.replace_substring(column.cast(pa.string()), "|", "||"))
-    return pc.binary_join_element_wise(*texts, "|,").combine_chunks()
+        if pa.types.is_string(column.type):
+            column = pc.replace_substring(column, "|", "||")
+        texts.append(column.cast(pa.string()))
+    return (pc.binary_join_element_wise(*texts, "|,") if texts[1:] else texts[0]).combine_chunks()
 
 
 def keys_of(changes: Changes, key: Sequence[str], wanted: set[str] | None = None) -> dict[int, list[str]]:
@@ -103,43 +104,43 @@ def touches(changes: Changes, of: BatchFiles, wanted: set[str], doubted: set[str
         yield Touch(place, were or keys, why, at, bool(lacks[at]))
 
 
-def set_aside(of: BatchFiles, bad: pa.Table) -> dict[Place, dict]:
-    """Return rows of a batch, as `BAD` has them, as rows that wait, by their places; those of a replay keep what is known."""
-    new, rows = {"batch": of.batch, "followed": False, "since": datetime.now(UTC), "keys": []}, list[dict]()
-    for row in bad.to_pylist():
-        its = of.columns[row["file"]]
-        header = [*its.names] if its and its.dialect and its.dialect.header else None
-        form = {"form": "csv" if its and its.dialect else "parquet", "header": header}
-        rows.append(new | row | form | {"path": of.files[row["file"]].path})
-    again = as_files(pa.Table.from_pylist(rows, WAITING), of.reader)
-    reader = replace(of.reader, storage=again.storage)
-    for file, first in zip(again.files, again.first, strict=True):
-        columns = of.columns[rows[first]["file"]]
-        for part in reader.rows(file, columns) if columns else ():
-            for number, keys in _known_keys(part, columns.reading).items():
-                rows[first + number - 1]["keys"] = keys
-    if of.replay:
-        for row, was in zip(rows, of.replay.rows_at(bad).to_pylist(), strict=True):
-            row |= was | {"column": row["column"], "reason": row["reason"], "keys": was["keys"] or row["keys"]}
-    return dict(zip(places_of(bad), rows, strict=True))
+def bad_rows(of: BatchFiles, changes: Changes) -> pa.Table:
+    """Return the bad rows of a batch as rows that wait. A row with a bad operation may change its key."""
+    facts, key, keys = changes.bad_facts, of.reader.table.spec.key, dict[Place, Sequence[str]]()
+    if key and len(facts):
+        rows, places = pa.table({name: facts[AFTER + name] for name in key}), places_of(facts)
+        keys = {places[at]: own for at, own in keys_of(Changes(rows, facts, changes.bad), key).items()}
+    return _as_waiting(of, changes.bad, keys)
 
 
-def good_rows(of: BatchFiles, places: pa.Table, reasons: Iterable[str]) -> pa.Table:
-    """Return good rows of a batch as `BAD` has bad ones, each with a reason; their bytes are read again."""
+def good_rows(of: BatchFiles, places: pa.Table, reasons: Iterable[str], keys: dict[Place, Sequence[str]]) -> pa.Table:
+    """Return good rows of a batch as rows that wait, each with a reason and its keys; their bytes are read again."""
     found: list[bytes] = []
     for file, own in groupby(places_of(places), key=itemgetter(0)):
         numbers = [number for _, number in own]
         for part in of.reader.rows(of.files[file], of.columns[file], numbers[0] - 1, numbers[-1]):
             found += [part.raw(number) for number in np.intersect1d(part.numbers, numbers).tolist()]
-    return pa.table([places["file"], places["number"], [""] * len(places), [*reasons], found], schema=BAD)
+    rows = [places["file"], places["number"], [""] * len(places), [*reasons], found]
+    return _as_waiting(of, pa.table(rows, schema=BAD), keys)
 
 
-def _known_keys(rows: Rows, reading: Reading) -> dict[int, list[str]]:
-    """Return the known keys of rows, by their numbers; a row with a bad operation may change its key."""
-    if not (key := reading.spec.key):
-        return {}
-    values, facts, faults = judged(rows, reading)
-    facts[OP] = pc.if_else(pc.is_in(facts[OP], pa.array(OPERATIONS)), facts[OP], "U")
-    found = keys_of(Changes(pa.table(values), pa.table(facts), BAD.empty_table()), key)
-    unknown = {at for fault in faults if fault.column in key for at in np.flatnonzero(fault.mask).tolist()}
-    return {int(rows.numbers[at]): keys for at, keys in found.items() if at not in unknown}
+def _as_waiting(of: BatchFiles, rows: pa.Table, keys: dict[Place, Sequence[str]]) -> pa.Table:
+    """Return rows of a batch, as `BAD` has them, as rows that wait; those of a replay keep what is known of them."""
+    were = of.replay.rows_at(rows) if of.replay else _new(of, rows)
+    found = [own or keys.get(place, ()) for own, place in zip(were["keys"].to_pylist(), places_of(rows), strict=True)]
+    told = {"column": rows["column"], "reason": rows["reason"], "keys": pa.array(found, WAITING.field("keys").type)}
+    for name, values in told.items():
+        were = were.set_column(were.column_names.index(name), WAITING.field(name), values)
+    return were
+
+
+def _new(of: BatchFiles, rows: pa.Table) -> pa.Table:
+    """Return rows as they begin to wait, with their places, and how their bytes are read again."""
+    forms = ["csv" if its and its.dialect else "parquet" for its in of.columns]
+    headers = [[*its.names] if its and its.dialect and its.dialect.header else None for its in of.columns]
+    known = {name: rows[name].combine_chunks() for name in rows.column_names}
+    for name, of_files in {"path": of.paths, "form": forms, "header": headers}.items():
+        known[name] = pa.array(of_files, WAITING.field(name).type).take(known["file"])
+    for name, value in {"batch": of.batch, "keys": [], "followed": False, "since": datetime.now(UTC)}.items():
+        known[name] = pa.array([value] * len(rows), WAITING.field(name).type)
+    return pa.table(known, schema=WAITING)
