@@ -372,7 +372,9 @@ def code_of(sentence: str) -> str:
     return next((code for code, words in CODES if re.search(words, sentence)), "other")
 
 
-def statement_of(result: Result) -> str:
-    """Return the SQL statement that a message names as its remedy; empty if there is none."""
+def cure(world: World, result: Result) -> str:
+    """Carry out the SQL statement that a message names as its remedy, and return it."""
     found = re.search(r"(ALTER TABLE|CALL) .*", result.note)
-    return found[0] if found else ""
+    assert found, f"{result.code} names no statement: {result.note}"
+    world.session.sql(found[0])
+    return found[0]
