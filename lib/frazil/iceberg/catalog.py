@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 from importlib import import_module
+from traceback import walk_tb
 from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
 from frazil.errors import FrazilError
+from frazil.iceberg.live_files import MetadataDamagedError
 from frazil.iceberg.refusals import require_known_io
 from frazil.settings.parameters import SQLITE, Settings
 
@@ -62,7 +64,9 @@ def opened_table(catalog: Catalog, name: str) -> Table:
     except (NoSuchTableError, NoSuchNamespaceError):
         raise CatalogError(f"the catalog {catalog.name} has no table {name}", "run 00_setup") from None
     except Exception as error:
-        raise _told(catalog.name, error) from error
+        known = (frame.f_locals.get("metadata_location") for frame, _ in walk_tb(error.__traceback__))
+        file = next(filter(None, known), "")  # PyIceberg has it by then, and names it nowhere
+        raise (MetadataDamagedError(file, error) if file else _told(catalog.name, error)) from error
 
 
 def for_python(options: dict[str, str]) -> dict[str, str]:

@@ -88,6 +88,14 @@ class EqualityDeletesError(FrazilError, code="equality-deletes"):
     """Another writer put equality deletes into a table, which few engines read. Rewrite its data files with Spark's procedure."""
 
 
+class MetadataDamagedError(FrazilError, code="metadata-damaged"):
+    """A file of a table's metadata cannot be read. Bring it back, as from a version that the store keeps; or register the table with the metadata file before it."""
+
+    def __init__(self, file: str, error: Exception):
+        cure = "bring it back; or register the table with the metadata file before it: CALL system.register_table"
+        super().__init__(f"{file} cannot be read: {type(error).__name__}", cure)
+
+
 class Manifests:
     """Reads manifests by `io`, and keeps what the last snapshot had; `key_ids` are the field ids of the key."""
 
@@ -117,8 +125,11 @@ class Manifests:
 
     def _records(self, path: str, schema: Schema) -> Iterator[list[Any]]:
         records: AvroFile[Record]
-        with AvroFile(self.io.new_input(path), schema) as records:
-            yield from map(_values, records)
+        try:
+            with AvroFile(self.io.new_input(path), schema) as records:
+                yield from map(_values, records)
+        except Exception as error:
+            raise MetadataDamagedError(path, error) from error
 
     def _entries(self, manifest: tuple[Any, ...]) -> list[LiveFile | Delete]:
         """Read the live entries of a manifest; a row id that a file does not have follows from the entries before."""
