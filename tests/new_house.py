@@ -265,10 +265,7 @@ def find(world: World, table: str, key: tuple) -> list[dict]:
     with _asked(world, table) as of:
         found = of.find(*key).to_dict("records")
     facts = ("committed", "snapshot", "origin", *world.specs[table]["key"])
-    return [
-        {"values": {n: v for n, v in row.items() if n not in facts}, "did": "", "origin": row["origin"]}
-        for row in found
-    ]
+    return [{"values": {n: v for n, v in row.items() if n not in facts}, "origin": row["origin"]} for row in found]
 
 
 @contextmanager
