@@ -104,8 +104,7 @@ class History:
         for name, t in self.tables.items():
             world.table(name, *t.shape.columns, key=t.shape.key, partition=list(t.shape.partition))
         target, rules = (None, None) if self.stream else (world.source.settings, world.source.rules)
-        waits = world.changed("partial-row-without-its-row", old=False, new=True)
-        self.model = Model(world.specs, target, rules, quarantines=True, partial_waits=waits)
+        self.model = Model(world.specs, target, rules, quarantines=True)
         for name in self.tables:
             self._load(name, 6)
         world.loaded()

@@ -51,7 +51,6 @@ WIDER = {("int",): ("long",), ("float",): ("double",)}
 TRUTH = {**dict.fromkeys(("true", "t", "1", "y", "yes"), True), **dict.fromkeys(("false", "f", "0", "n", "no"), False)}
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 TIMES = {"date": r"\d{4}-\d\d-\d\d", "moment": r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6}0*)?"}
-RANKS = {"load": 0, "insert": 2, "update": 2, "delete": 2}
 AS_TEXT = {bool: lambda v: str(v).lower(), datetime: lambda v: str(v.replace(tzinfo=None)), bytes: bytes.decode}
 
 
@@ -191,13 +190,11 @@ class Model:
     """The tables of a lake as DMS's output makes them; `specs` is read anew at each call, as the library does.
 
     `target`: the settings of the S3 target. `rules`: the task's mappings. `quarantines`: bad rows wait; else one raises
-    BadRow. `partial_waits`: a row with values that were not logged waits behind a waiting row of its key, and if its row
-    is not stored; else it is applied at once, with null for what is not known.
+    BadRow. A row with values that were not logged waits behind a waiting row of its key, and if its row is not stored.
     """
 
-    def __init__(self, specs: dict, target=None, rules=None, quarantines: bool = False, partial_waits: bool = True):
-        self.specs, self.target, self._tables = specs, target or {}, {}
-        self.quarantines, self.partial_waits = quarantines, partial_waits
+    def __init__(self, specs: dict, target=None, rules=None, quarantines: bool = False):
+        self.specs, self.target, self._tables, self.quarantines = specs, target or {}, {}, quarantines
         actions = [(r.get("rule-action"), r) for r in (rules or {}).get("rules", [])]
         self.added = [r["value"] for action, r in actions if action == "add-column"]
         images = [r["before-image-def"] for action, r in actions if action == "add-before-image-columns"]
@@ -218,12 +215,6 @@ class Model:
             else:
                 found = (n for n in self.specs if f"/{'/'.join(self._source(n))}/" in path.as_posix())
                 self._apply_file(path, table or next(found))
-
-    def messages(self, partitions: list[list[bytes]]) -> None:
-        """Apply messages: load records first; then control records, if they may lie apart from rows; then changes."""
-        apart, found = len(partitions) > 1, [(raw, str(n)) for n, part in enumerate(partitions) for raw in part]
-        for one in sorted(found, key=lambda one: RANKS.get(json.loads(one[0])["metadata"]["operation"], 2 - apart)):
-            self.message(*one)
 
     def message(self, raw: bytes, file: str = "") -> None:
         """Apply one message; its number is that among the messages of its table, from 0."""
@@ -294,9 +285,6 @@ class Model:
     def restore(self, *given) -> None:
         """Go back to a state: `restore(state)`, or `restore(table, state)`."""
         self._tables |= copy.deepcopy(given[-1])
-
-    def copy(self) -> Model:
-        return copy.deepcopy(self, {id(self.specs): self.specs})  # which both go on to read
 
     def _table(self, table: str) -> Table:
         return self._tables.setdefault(table, Table(list(self.specs[table]["key"])))
@@ -372,7 +360,7 @@ class Model:
         row = self._read(t, table, row._replace(place=row.place or t.place))
         if row.keys and not t.open_keys(row):
             return
-        column = row.column or (t.lacking(row) if self.partial_waits and row.op != "D" else "")
+        column = row.column or (t.lacking(row) if row.op != "D" else "")
         if not column:
             t.put(row)
         elif self.quarantines:

@@ -265,10 +265,7 @@ def find(world: World, table: str, key: tuple) -> list[dict]:
     with _asked(world, table) as of:
         found = of.find(*key).to_dict("records")
     facts = ("committed", "snapshot", "origin", *world.specs[table]["key"])
-    return [
-        {"values": {n: v for n, v in row.items() if n not in facts}, "did": "", "origin": row["origin"]}
-        for row in found
-    ]
+    return [{"values": {n: v for n, v in row.items() if n not in facts}, "origin": row["origin"]} for row in found]
 
 
 @contextmanager
@@ -295,7 +292,12 @@ def is_batch(snapshot) -> bool:
     return snapshot.summary is not None and snapshot.summary.additional_properties.get("frazil.kind") in ("load", "changes")  # fmt: skip
 
 
-def statement_of(found: Result) -> str:
-    """Return the SQL statement that a message names as its remedy; empty if there is none."""
-    statement = re.search(r"(ALTER TABLE|CALL) .*", found.note)
-    return statement[0] if statement else ""
+def cure(world: World, found: Result) -> str:
+    """Carry out the SQL statement, or the decision, that a message names as its remedy, and return it."""
+    named = re.search(r'(ALTER TABLE|CALL) .*|adopt\("last"\)', found.note)
+    assert named, f"{found.code} names no statement: {found.note}"
+    if named[1]:
+        world.session.sql(named[0])
+    else:
+        world.decide(found.table, adopt="last")
+    return named[0]

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import fields
 from io import StringIO
 from pathlib import Path
@@ -23,11 +23,10 @@ from frazil_old.config.source_database import ENGINES
 from frazil_old.config.spark_session import get_spark
 from frazil_old.errors import FrazilError
 from frazil_old.flows import adopt, cdc, full_load, lag, ledger, maintenance, plan, quarantine_replay, setup, warehouses
-from frazil_old.flows.row_history import FACTS, key_history, origin
 from frazil_old.flows.workbook import Workbook
 from frazil_old.lake import jvm, other_writers, rollback, table_pause
 from frazil_old.report.latency import Analysis
-from world import Refused, Result, World
+from world import Result, World
 
 ENV = "w"
 VERBS = {
@@ -299,32 +298,6 @@ def set_up_warehouses(world: World, dry_run: bool) -> list[dict]:
     return warehouses.set_up(_book(world, "warehouses", {}), dry_run)
 
 
-def find(world: World, table: str, key: tuple) -> list[dict]:
-    """Return what became of a key, newest first."""
-    book, of, texts = _book(world, "explore", {}), _source(world, table), [str(k) for k in key]
-
-    def rows(event: dict) -> list[tuple] | str:
-        try:
-            return [(r["file"], r["row"], r["operation"]) for r in origin(book, of, texts, event["snapshot"])]  # fmt: skip
-        except FrazilError as e:
-            return e.problem
-
-    with _asked():
-        return [
-            {"did": e["operation"], "values": {c: v for c, v in e.items() if c not in FACTS}, "origin": rows(e)}
-            for e in key_history(book, of, texts)
-        ]  # fmt: skip
-
-
-@contextmanager
-def _asked():
-    """Raise the world's error where this library has no answer."""
-    try:
-        yield
-    except FrazilError as e:
-        raise Refused(str(e)) from e
-
-
 def position(metadata) -> dict:
     """Return the position that the table's property holds."""
     stored = json.loads(metadata.properties.get("frazil.position", "{}"))
@@ -348,7 +321,6 @@ CODES = [
     ("two-loads", r"load records of two loads"), ("expired", r"expired before"), ("unreadable", r"none of DMS's"),
     ("rolled-back", r"was rolled back to snapshot|newer than its position"), ("history-gone", r"history of its position is gone"),
     ("late-file", r"before the position|came late|late file"), ("file-vanished", r"vanished|are gone, which|disappeared|is gone, and|no longer there"),
-    ("file-changed", r"changed since|was written again|changed while|grew"),
     ("load-changed", r"load files (that )?(changed|differ)|another load|not those that were applied|more load files"),
     ("load-mixed", r"not written with the others|load files of two"), ("load-waits", r"until the full load is applied|01_full_load found none"),
     ("load-duplicate-key", r"is not unique in the load"), ("row-borders", r"which hides where rows end"), ("bad-row", r"bad row"),
@@ -356,13 +328,8 @@ CODES = [
     ("name-impossible", r"renamed_from: "), ("other-writer", r"another writer (changed|added)"),
     ("key-twice", r"keys occur more than once|has several rows of one key"), ("type-changed", r"no promotion"),
     ("key-changed", r"rows are identified|primary key is \(|the key is \("), ("no-position", r"is no position|did you mean|no change file"),
-    ("position-already", r"carries a position already"), ("spec-differs", r"and its spec differ"),
-    ("metadata-damaged", r"(metadata\.json|snap-\S+avro) cannot be read|newest metadata"), ("clock-wrong", r"clock of host"),
-    ("no-lake", r"nothing says what the catalog|catalog_options"), ("partition-dropped", r"column of its partition field"),
-    ("no-layout", r"in the layout that was valid|\d+ fields, and \d+ in the layout"), ("column-unlisted", r"has a column .* does not list"),
     ("column-type", r"none of its values can have the spec.s type"), ("position-moved", r"position (has )?moved|another run"),
     ("no-table", r"does not exist"), ("foreign-table", r"was not created by Frazil|carries no position"),
-    ("setting-contradicted", r"contradict|proves|is set to|shows that|\w+ is (true|false), but "), ("file-unreadable", r"cannot be read|damaged|decompress"),
 ]  # fmt: skip
 """A code and the words that tell it, the first that fits. What has no words here has the code `other`."""
 
@@ -372,7 +339,9 @@ def code_of(sentence: str) -> str:
     return next((code for code, words in CODES if re.search(words, sentence)), "other")
 
 
-def statement_of(result: Result) -> str:
-    """Return the SQL statement that a message names as its remedy; empty if there is none."""
+def cure(world: World, result: Result) -> str:
+    """Carry out the SQL statement that a message names as its remedy, and return it."""
     found = re.search(r"(ALTER TABLE|CALL) .*", result.note)
-    return found[0] if found else ""
+    assert found, f"{result.code} names no statement: {result.note}"
+    world.session.sql(found[0])
+    return found[0]

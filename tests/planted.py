@@ -115,6 +115,9 @@ FAULTS = [
     of_trunk("a decision is made again", "pipeline/decisions", ".batch == batches[0].position.batch:", ".batch >= 0:"),
     of_trunk("a late file goes over newer rows", "pipeline/write", "if (committed < newest).any():", "if False:"),
     of_trunk("what the audit finds stops nothing", "pipeline/maintain", "decisions.halt(table, BY_AUDIT, found.problem)", "pass"),
+    Fault("care: rows that still wait are deleted", "unit/test_maintain.py", "pipeline/maintain.py", "named = {position.quarantine.path for position in kept if position.quarantine}", "named = set[str]()"),
+    Fault("care: a row has the origin of a later one", "test_explore.py", "pipeline/row_origin.py", "if s.sequence == number)", "if s.sequence >= number)"),
+    Fault("care: a null counts as equal to an empty text", "unit/test_comparison.py", "discover/differences.py", "self.numbers([*plain, *(values.is_valid() for values in block.columns)])", "self.numbers(plain)"),
     of_trunk("a column that a file lacks becomes null", "pipeline/steps", "part.rows.drop_columns([*its.lacks])", "part.rows"),
 ]  # fmt: skip
 

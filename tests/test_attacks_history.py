@@ -131,10 +131,9 @@ def test_commits_of_others_stop_nothing_and_a_gap_that_may_hide_a_rollback_stops
     for _ in range(2):
         done = w.merge()
         assert stopped(done["rolled"], "history-gone") and done["rolled"].decision and w.rows("rolled") == then
-    assert done["gap"].failed == w.changed("gap-that-lost-nothing", old=False, new=True), done["gap"]
+    assert stopped(done["gap"], "history-gone")
     assert w.rows("commits") == [(1, "x"), (2, "y"), (3, "c"), (8, "theirs")]
-    if done["gap"].failed:
-        w.cure(done["gap"])
+    w.cure(done["gap"])
     assert w.decide("rolled", restart="all").status == "replayed"
     assert w.merged().rows("gap") == [(1, "x"), (2, "y"), (3, "c"), (8, "theirs"), (9, "theirs")]
     assert w.rows("rolled") == [(1, "x"), (2, "y"), (3, "c"), (4, "d")]
@@ -155,13 +154,12 @@ def test_a_table_that_another_writer_made_anew_stops_until_it_is_loaded_again(op
 def test_a_policy_that_expires_tags_stops_nothing(open_world):  # A5
     w = changed_once(open_world)
     w.sql("ALTER TABLE {t} SET TBLPROPERTIES ('history.expire.max-ref-age-ms' = '1')")
-    for key in (8, 9):
-        w.sql(f"INSERT INTO {{t}} VALUES ({key}, 'theirs')")
+    w.sql("INSERT INTO {t} VALUES (8, 'theirs')")
     w.call("expire_snapshots", "t", EVERYTHING)
     w.source.changes("t", U(2, "y"), name=FILE2)
     result = w.merge()["t"]
     assert result.status == "merged", f"stopped by {result.code}"
-    assert w.rows("t") == [(1, "x"), (2, "y"), (4, "d"), (8, "theirs"), (9, "theirs")]
+    assert w.rows("t") == [(1, "x"), (2, "y"), (4, "d"), (8, "theirs")]
 
 
 @pytest.mark.parametrize("expired", [False, True], ids=["with its history", "without"])
@@ -178,7 +176,7 @@ def test_a_table_that_lost_its_tags_goes_on_or_stops_and_never_loads_again_over_
     w.source.changes("t", U(2, "y"), name=FILE2)
     result = w.merge()["t"]
     if expired:
-        assert stopped(result, "history-gone") and w.rows("t") == then
+        assert stopped(result, "no-position") and w.rows("t") == then
     else:
         assert result.status == "merged" and w.rows("t") == [(1, "x"), (2, "y"), (4, "d")]
 

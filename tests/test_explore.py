@@ -30,10 +30,7 @@ def test_a_row_tells_from_which_rows_of_which_file_it_came(told):
     newest, moved = told.find("t", 1)[0], told.find("t", 10)[0]
     assert (newest["values"]["v"], newest["origin"]) == ("a4", [(FILE3, 1, "U"), (FILE3, 2, "U")])
     assert (moved["values"]["v"], moved["origin"]) == (None, [(FILE4, 1, "U")])
-    assert [e["did"] for e in told.find("t", 3)] == told.changed(
-        "find-newest", old=["delete", "update", "load"], new=[]
-    )
-    assert told.find("t", 99) == []
+    assert told.find("t", 3) == [] == told.find("t", 99)
 
 
 def test_a_row_keeps_its_origin_through_compaction_and_columns_that_are_renamed(open_world):
@@ -44,12 +41,12 @@ def test_a_row_keeps_its_origin_through_compaction_and_columns_that_are_renamed(
     w.loaded().merged(max_batch_files=1)
     w.call("rewrite_data_files", "t", "options => map('rewrite-all', 'true')")
     w.merged()
-    assert [(e["values"]["v"], e["origin"]) for e in w.find("t", 1)][:1] == [("c", [(FILE2, 1, "U")])]
+    assert [(e["values"]["v"], e["origin"]) for e in w.find("t", 1)] == [("c", [(FILE2, 1, "U")])]
     for column, name in zip(w.specs["t"]["columns"], ("number", "word"), strict=True):
         column |= {"name": name, "renamed_from": column["name"]}
     w.declare("t", key=["number"]).source.changes("t", U(1, "z"), name=FILE3)
     w.setup(), w.merged()
-    assert [(e["values"]["word"], e["origin"]) for e in w.find("t", 1)][:1] == [("z", [(FILE3, 1, "U")])]
+    assert [(e["values"]["word"], e["origin"]) for e in w.find("t", 1)] == [("z", [(FILE3, 1, "U")])]
 
 
 @pytest.mark.parametrize(

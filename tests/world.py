@@ -162,11 +162,8 @@ class World:
         return house().decide(self, table, **decision)
 
     def cure(self, result: Result) -> str:
-        """Carry out the statement that a table's error names first, and return it."""
-        statement = house().statement_of(result)
-        assert statement, f"{result.code} names no statement: {result.note}"
-        self.session.sql(statement)
-        return statement
+        """Carry out the statement, or the decision, that a table's error names first, and return it."""
+        return house().cure(self, result)
 
     def new_process(self) -> World:
         """Forget all that a process keeps in memory, as the next one does."""

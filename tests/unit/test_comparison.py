@@ -60,9 +60,11 @@ def test_every_value_is_compared_with_the_source(database, open_world):
     with connect(lake.settings).begin() as c:
         c.exec_driver_sql("update public.t set n = 12.51, m = 'other' where id = 1")
         c.exec_driver_sql("delete from public.t where id = 2")
+        c.exec_driver_sql("update public.t set s = '' where id = 3")  # it was null
     (found,) = lake.compare()
-    assert found.status == "differs" and found.counts["differing"] == 2 and "other" not in found.note, found
-    assert "id=1: n is Decimal('12.51') in the source" in found.note and "id=2: only in the lake" in found.note
+    assert found.status == "differs" and found.counts["differing"] == 3 and "other" not in found.note, found
+    for says in ("id=1: n is Decimal('12.51') in the source", "id=2: only in the lake", "id=3: s is '' in the source"):
+        assert says in found.note, found
 
 
 @pytest.mark.parametrize(("kind", "says"), [

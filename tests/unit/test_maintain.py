@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import new_house
-from dms_writer import FILE1, FILE2, U
+from dms_writer import FILE1, FILE2, I, U
 from frazil.dms import side_files
 from frazil.iceberg import compaction
 from frazil.iceberg.catalog import opened_table
@@ -25,11 +25,11 @@ pytestmark = pytest.mark.spark
 @pytest.fixture
 def opened(open_world):
     """Return a function that opens an environment with a table that has a load and two batches."""
-    w = open_world(keep_hours=0.0).table("t", "id INT8", "v INT8")
+    w = open_world(keep_hours=0.0, on_bad_rows="quarantine").table("t", "id INT8", "v INT8")
     w.source.load("t", (1, 0), (2, 0))
     w.loaded()
     for number, name in enumerate((FILE1, FILE2), 1):
-        w.source.changes("t", U(number, 9), name=name)
+        w.source.changes("t", U(number, 9), I(2 + number, "no number"), name=name)
         w.merged()
     return lambda **settings: new_house.opened(w, settings)
 
@@ -55,15 +55,17 @@ def test_what_is_due_is_said_and_done_once_and_commits_are_kept_before_they_expi
     assert name == of["public.t"].name and facts["compact"] == 3 and facts["seconds"] > 0
 
 
-def test_old_side_files_without_a_snapshot_go_and_a_table_that_is_not_compacted_is_expired(opened, monkeypatch):
+def test_old_side_files_go_unless_their_rows_wait_and_a_table_that_is_not_compacted_is_expired(opened, monkeypatch):
     of = opened()
     assert "compact" not in opened(managed_by="glue").maintain(dry_run=True)[0].note
     files = [side_files.store(of.state, of["public.t"].name, pa.table({"n": [n]})) for n in range(2)]
-    os.utime(of.settings._root / "state" / files[0].path, (time.time() - 90_000,) * 2)
+    for path in (of.settings._root / "state").rglob("*"):
+        os.utime(path, (time.time() - 90_000 * (path.name not in files[1].path),) * 2)
     monkeypatch.setattr(compaction, "plan", Mock(side_effect=compaction.NotCompactedError("n is nested", "call it")))
     found = opened().maintain()[0]
     assert "n is nested" in found.note and {*found.counts} == {"side_files", "expire"}
-    assert [e["path"] for batch in obstore.list(of.state) for e in batch] == [files[1].path]
+    there = [entry["path"] for batch in obstore.list(of.state) for entry in batch]
+    assert files[1].path in there and files[0].path not in there and len(opened().quarantine()) == 2
 
 
 def test_states_rows_and_sql_know_tables_by_their_source_names(opened):
@@ -87,4 +89,4 @@ def test_ops_tables_that_cannot_be_written_stop_no_table(opened, monkeypatch):
     of = opened()
     monkeypatch.setattr(ledger, "COLUMNS", "no column")
     of.say = Mock()
-    assert of.maintain()[0].status == "maintained" and of.say.call_count == 2
+    assert of.maintain()[0].status == "maintained" and of.say.call_count == 3

@@ -47,12 +47,6 @@ def test_four_steps_change_nothing_and_a_batch_that_is_written_or_committed_twic
     assert loaded.rows("t") == [(1, "A"), (3, "c"), (4, "d")] and table.next() is None
 
 
-def test_what_was_written_and_never_committed_is_applied_by_the_next_run(loaded):
-    to_written(steps_of(loaded), steps_of(loaded).next())
-    assert loaded.new_process().merged().rows("t") == [(1, "A"), (3, "c"), (4, "d")]
-    assert loaded.merge()["t"].status == "unchanged"
-
-
 def test_cells_cut_a_batch_inside_of_its_file_and_the_loop_goes_on_there(loaded):
     cells = frazil.steps(steps_of(loaded), most=2)
     batch = cells.next()

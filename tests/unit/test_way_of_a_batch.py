@@ -29,7 +29,7 @@ def passed(table) -> tuple[int, int]:
 
     sys.setprofile(note)
     try:
-        assert run.merge_table(table).counts["batches"] == 1
+        assert run.merge_table(table, {table: 1}).counts["batches"] == 1
     finally:
         sys.setprofile(None)
     return len({file for file, _ in found}), len(found)

@@ -98,8 +98,7 @@ def concat(parts: Sequence[Changes]) -> Changes:
 def changes(rows: Rows, reading: Reading, file: int = 0) -> Changes:
     """Return the changes in rows; `file` is the place of their file in the batch."""
     values, facts, faults = judged(rows, reading)
-    count = len(rows.numbers)
-    which, bad_facts = first_fault(faults, count), pa.table({})
+    which, bad_facts = first_fault(faults, count := len(rows.numbers)), pa.table({})
     place = {"file": pa.repeat(pa.scalar(file, pa.int32()), count), "number": pa.array(rows.numbers, pa.int64())}
     good, found = pa.table(values), pa.table({**place, **facts})
     if (which >= 0).any():
@@ -120,6 +119,8 @@ def judged(rows: Rows, reading: Reading) -> tuple[dict[str, pa.Array], dict[str,
     facts, faults = {OP: op}, [*_wrong_operations(op), *_missing_keys(fields, spec, count)]
     if COMMITTED in fields:
         facts[COMMITTED], misfit = typed(fields[COMMITTED], pa.timestamp("us", "UTC"))
+        if misfit is not None and reading.of_load and spec.key:  # which no calendar must have: nothing asks for it
+            misfit = pc.and_not_kleene(misfit, pc.match_substring_regex(fields[COMMITTED].cast("str"), "^[0-9-]{10} "))
         if misfit is not None:
             faults.append(Fault(as_mask(misfit), COMMITTED, "is no time yyyy-MM-dd HH:mm:ss.SSSSSS", fields[COMMITTED]))
     if SEQUENCE in fields:
@@ -184,8 +185,7 @@ def _meant(texts: pa.Array, role: str, reading: Reading) -> pa.Array:
 
 def _without(texts: pa.Array, *words: str | None) -> pa.Array:
     """Return texts with null in place of some words."""
-    wanted = pa.array({word for word in words if word is not None}, pa.string())
-    found = pc.is_in(texts, wanted)
+    found = pc.is_in(texts, pa.array({word for word in words if word is not None}, pa.string()))
     return pc.if_else(found, pa.scalar(None, pa.string()), texts) if pc.any(found).as_py() else texts
 
 

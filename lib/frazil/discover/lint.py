@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from frazil.discover.task_rules import lost_by_rules
 from frazil.errors import FrazilError
 from frazil.results import Shown
 
@@ -24,6 +25,8 @@ class Findings(Shown):
     def __init__(self, of_tables: Mapping[Any, Any], without_spec: Iterable[str]):
         found = ((table.source, e) for table, e in of_tables.items() if isinstance(e, FrazilError))
         self.rows = [(source, "\n".join((e.problem, *e.details)), e.cure, e.code) for source, e in found]
+        tables = [(table.source, table.lake.source.reader(table.spec).table) for table in of_tables]
+        self.rows += [(source, *told) for source, table in tables for told in lost_by_rules(table)]
         self.rows += [(folder, *NO_SPEC) for folder in without_spec]
 
     def to_pandas(self) -> pd.DataFrame:

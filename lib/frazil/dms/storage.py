@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import reduce
 from pathlib import Path
@@ -15,7 +15,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import LocalStore, ObjectStore, S3Store
 
-from frazil.dms.file_names import base_name
+from frazil.dms.file_names import base_name, is_change_file, load_number
 from frazil.errors import FrazilError
 
 PIECE = 8 << 20
@@ -88,6 +88,8 @@ class Storage:
 
     def files(self, folder: str, after: str = "") -> list[DmsFile]:
         """Return the files below a folder by path; with `after`, those whose path comes after it."""
+        if self.is_local:
+            _require_files(Path(self.address, folder))
         with self._explained(folder):
             found = obstore.list(self.store, folder, offset=after or None, chunk_size=1000)
             entries = [entry for chunk in found for entry in chunk]
@@ -160,3 +162,20 @@ class Storage:
             what = str(error).split("\n")[0]
             cure = "check the address, AWS_REGION, and that this process may list and read it"
             raise StorageError(f"{where} cannot be reached: {what}", cure) from error
+
+
+def _require_files(folder: Path) -> None:
+    """Raise StorageError for a pipe, a socket, a folder or a broken link that has a name of DMS's files: a listing passes it over."""
+    if odd := next(_no_files(folder), None):
+        raise StorageError(f"{odd} is no regular file", "bring back the file that DMS wrote, or move this away")
+
+
+def _no_files(folder: Path) -> Iterator[str]:
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_file():
+                continue
+            if is_change_file(entry.name) or load_number(entry.name) is not None:
+                yield entry.path
+            elif entry.is_dir(follow_symlinks=False):
+                yield from _no_files(Path(entry.path))

@@ -87,11 +87,9 @@ class TableReader:
         return unpacked(self.storage.pieces(file), self.storage.shown(file.path))
 
     def _schema(self, file: DmsFile) -> pa.Schema | None:
-        """Return the columns of a Parquet file, which begins so, and ends so or has its name; None: it is CSV."""
+        """Return the columns of a Parquet file, which has its name, or begins and ends so; None: it is CSV."""
         head = self.storage.read(file, 0, 4) if file.size > PIECE else b"".join(self.storage.pieces(file))[:4]
-        if head != PARQUET:
-            return None
-        if file.name.endswith(".parquet") or self.storage.read(file, file.size - 4, file.size) == PARQUET:
+        if file.name.endswith(".parquet") or head == PARQUET == self.storage.read(file, file.size - 4, file.size):
             return schema_of(open_file(self.storage, file), self.storage.shown(file.path))
         return None
 

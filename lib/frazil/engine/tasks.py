@@ -132,16 +132,16 @@ def write_part(
 
     bad, micros = list[Changes](), list[int | None]()
 
-    def rows() -> Iterator[pa.Table]:
+    def rows_to_write() -> Iterator[pa.Table]:
         for _, _, part in of.changes(numbers):
             if len(part.bad):
-                nothing = (table.schema.empty_table() for table in (part.rows, part.facts))
-                bad.append(Changes(*nothing, part.bad, part.bad_facts))
+                rows, facts = part.rows.schema.empty_table(), part.facts.schema.empty_table()
+                bad.append(Changes(rows, facts, part.bad, part.bad_facts))
             if (times := part.fact(COMMITTED)) is not None:
                 micros.extend(pc.min_max(times.cast(pa.int64())).as_py().values())
             yield rows_of(part, of) if rows_of else part.rows
 
-    return write_files(metadata, io, rows()), bad, micros
+    return write_files(metadata, io, rows_to_write()), bad, micros
 
 
 def _done(work: Any, jobs: Iterator) -> Iterator[Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
+from gzip import BadGzipFile
 from typing import TYPE_CHECKING, Any, cast
 
 from frazil.errors import FrazilError
@@ -94,6 +96,25 @@ class EqualityDeletesError(FrazilError, code="equality-deletes"):
     """Another writer put equality deletes into a table, which few engines read. Rewrite its data files with Spark's procedure."""
 
 
+class MetadataDamagedError(FrazilError, code="metadata-damaged"):
+    """A file of a table's metadata cannot be read. Bring it back, as from a version that the store keeps; or register the table with the metadata file before it."""
+
+    def __init__(self, file: str, error: Exception):
+        cure = "bring it back; or register the table with the metadata file before it: CALL system.register_table"
+        super().__init__(f"{file} cannot be read: {type(error).__name__}", cure)
+
+
+@contextmanager
+def damage_named(file: str) -> Iterator[None]:
+    """Raise MetadataDamagedError for an error of a reader, which names no file. A store that does not answer is no damage."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError | BadGzipFile):
+            raise
+        raise MetadataDamagedError(file, error) from error
+
+
 class Manifests:
     """Reads manifests by what `io` returns, and keeps what the last snapshot had; `key_ids` are the field ids of the key."""
 
@@ -125,7 +146,7 @@ class Manifests:
         from pyiceberg.avro.file import AvroFile
 
         records: AvroFile[Record]
-        with AvroFile(self.io().new_input(path), schema) as records:
+        with damage_named(path), AvroFile(self.io().new_input(path), schema) as records:
             yield from map(_values, records)
 
     def _entries(self, manifest: tuple[Any, ...]) -> list[LiveFile | Delete]:

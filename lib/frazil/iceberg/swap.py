@@ -6,6 +6,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -134,7 +135,8 @@ def commit(
         if planned is not None and table.position != planned:
             raise PositionMovedError(f"{table.name}: another run committed a batch meanwhile", "let it go on")
         if not now.fits(table):
-            now = replace(written(table, write()), token=first.token)
+            past, now = now, replace(written(table, write()), token=first.token)
+            _discard(table, past.change, now.change)
         summary = first.change.summary | _named(table, first.token, now.change, position)
         try:
             table.swap(replace(now.change, summary=summary))
@@ -170,6 +172,14 @@ def _named(table: LakeTable, token: str, change: Change, position: Position | No
     schema = json.loads(known)["schema"] if known else None
     named = {TOKEN: token, POSITION: structs.replace(position or table.position, schema=schema).text}
     return named if change.looked else named | {CHECKED: str(table.checked)}
+
+
+def _discard(table: LakeTable, past: Change, now: Change) -> None:
+    """Delete the files of a change that nobody commits any more, as the table has another state, but for those of the present one."""
+    files, kept = ([f.path for f in change.add] + [f.path for f in change.add_deletes] for change in (past, now))
+    for path in {*files} - {*kept}:
+        with suppress(OSError):  # what stays is an orphan
+            table.io.delete(path)
 
 
 def find(table: LakeTable, first: Written) -> Snapshot | None:

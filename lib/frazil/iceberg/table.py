@@ -17,7 +17,7 @@ from frazil.dms.position import Position, read_position
 from frazil.iceberg.catalog import found_table
 from frazil.iceberg.delete_files import Vectors
 from frazil.iceberg.java import commits, opened
-from frazil.iceberg.live_files import LiveFile, Manifests
+from frazil.iceberg.live_files import LiveFile, Manifests, damage_named
 from frazil.iceberg.snapshots import CHECKED, POSITION, TAG, Snapshot
 from frazil.iceberg.sql_text import quoted
 
@@ -98,16 +98,18 @@ class LakeTable:
         if location == self.location:
             return ""
         is_here = location.startswith(("/", "file:/"))
-        with open(urlsplit(location).path, "rb") if is_here else self.io.new_input(location).open() as file:
-            raw = file.read()
-        text = gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw
-        return f"{location}\n{text.decode()}"
+        with damage_named(location):
+            with open(urlsplit(location).path, "rb") if is_here else self.io.new_input(location).open() as file:
+                raw = file.read()
+            text = gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw
+            return f"{location}\n{text.decode()}"
 
     def _read(self, text: str) -> None:
         """Read metadata. They may have thousands of snapshots, of which PyIceberg would make objects."""
         before = self.head
         self.location, _, body = text.partition("\n")
-        told = msgspec.json.decode(body)  # four times as fast as json, and each commit waits for it
+        with damage_named(self.location):
+            told = msgspec.json.decode(body)  # four times as fast as json, and each commit waits for it
         self.metadata_bytes = len(body)
         self._snapshots = {s["snapshot-id"]: s for s in told.get("snapshots", ())}
         self.tags = {name: ref["snapshot-id"] for name, ref in told.get("refs", {}).items()}

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from frazil.iceberg.java import causes
@@ -24,30 +22,6 @@ MOST_METADATA = 1 << 20
 HOURLY = timedelta(days=1)
 """How long the tag of the last state of an hour is kept."""
 MANY_MANIFESTS = 64
-
-
-@dataclass(frozen=True)
-class Health:
-    """What a table is made of, by its metadata and manifests alone."""
-
-    rows: int
-    files: int
-    bytes: int
-    median_file_bytes: float
-    deleted_rows: int
-    delete_files: int
-    snapshots: int
-    metadata_bytes: int
-
-
-def measure(table: LakeTable) -> Health:
-    """Measure a table, without a job."""
-    files = [*table.live_files.values()]
-    sizes = [f.size for f in files]
-    gone = sum(map(table.vectors.count, files))
-    deletes = {d.path for f in files for d in f.deletes}
-    of_files = sum(f.rows for f in files) - gone, len(files), sum(sizes), float(median(sizes or [0]))
-    return Health(*of_files, gone, len(deletes), len(table.snapshots), table.metadata_bytes)
 
 
 def missing_tags(table: LakeTable, now: datetime, daily: timedelta) -> Iterator[tuple[str, Snapshot, timedelta]]:

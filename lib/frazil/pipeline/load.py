@@ -37,14 +37,13 @@ def write_load(table: Table, batch: Batch, columns: BatchColumns) -> WrittenBatc
 
     Raises DoubledInLoadError, with the files of a key that is there twice; LoadWaitsError if DMS loaded more rows.
     """
-    parts, of, rows_of = list[LoadPart](), columns.files, None if table.spec.key else all_changes.rows_of
-    lake, tasks = table.lake, table.lake.tasks
+    lake, of, parts = table.lake, columns.files, list[LoadPart]()
+    rows_of = None if table.spec.key else all_changes.rows_of
 
     def write() -> Change:
-        after = evolved(table.stored, columns.plan)
+        after, jobs = evolved(table.stored, columns.plan), parts_of(range(len(of.files)), of.size, LARGE)
         work = partial(write_part, of, rows_of, after.metadata, table.stored.io)
-        jobs = parts_of(range(len(of.files)), of.size, LARGE)
-        parts[:] = tasks.run(work, jobs, lambda done: lake.say(f"{table.source}: {done} of the load are written"))
+        parts[:] = lake.tasks.run(work, jobs, lambda done: lake.say(f"{table.source}: {done} of the load are written"))
         return change_of(table.stored, "replace", [file for files, *_ in parts for file in files], after)
 
     try:

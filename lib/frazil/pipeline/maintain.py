@@ -35,9 +35,9 @@ BY_PLATFORM, GROUPS_AT_ONCE = ("compact", "remove_orphans"), 2
 
 def health(lake: Lake) -> Health:
     """Measure each table, by its metadata alone. Nothing changes, and no Spark starts."""
-    from frazil.report.health import Health
+    from frazil.report.health import Health, measure
 
-    found = for_each(lake, lambda t: {"why": maintain_table(t, True).note, **vars(upkeep.measure(t.stored))})
+    found = for_each(lake, lambda t: {"why": maintain_table(t, True).note, **measure(t.stored)})
     return Health([{"table": t.source} | (of if isinstance(of, dict) else {"why": str(of)}) for t, of in found.items()])
 
 

@@ -51,10 +51,9 @@ def _row(table: Table) -> dict[str, Any]:
     except LoadWaitsError as error:
         return row(table, "waits", (), look.there.changes, why=error.problem, code=error.code)
     position = table.stored.position
-    facts: dict[str, Any] = {
-        "position": position.last,
-        "quarantined": position.quarantine.rows if position.quarantine else 0,
-    }
+    waits = position.quarantine.rows if position.quarantine else 0
+    facts: dict[str, Any] = {"position": position.last, "quarantined": waits}
+    _ = table.stored.manifests  # what a run could not read stops the plan too
     if batch is None:
         return row(table, "nothing", **facts)
     columns = table.columns(batch).plan

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from frazil.iceberg.compaction import fold
@@ -35,7 +36,8 @@ def load(lake: Lake) -> Results:
 
 def merge(lake: Lake) -> Results:
     """Apply everything that is pending; with `run_for_s` for so long, or until an interrupt."""
-    return Results(each(lake, merge_table, lake.settings.run_for_s))
+    left = dict.fromkeys(lake, lake.settings.max_batches or float("inf"))
+    return Results(each(lake, partial(merge_table, left=left), lake.settings.run_for_s))
 
 
 def load_table(table: Table) -> Result:
@@ -49,18 +51,17 @@ def load_table(table: Table) -> Result:
     return done if batch.files or batch.left else replace(done, status="empty", note=note)
 
 
-def merge_table(table: Table) -> Result:
-    """Apply what is pending for a table, batch by batch; what came since waits for the next look."""
+def merge_table(table: Table, left: dict[Table, float]) -> Result:
+    """Apply what is pending for a table, batch by batch; what came since waits for the next look. `left`: the batches that the run may still make."""
     lake, done = table.lake, Result(table.source, "unchanged")
     decisions.carry_out(table)
     look = Look(table)
-    while batch := look.next():
+    while left[table] and not lake.stop.is_set() and (batch := look.next()):
         made = table.apply(batch)
+        left[table] -= 1
         counts = ", ".join(f"{name} {count:,}" for name, count in made.counts.items() if count)
         lake.say(f"{table.source}: {DONE[made.kind]} in {made.seconds:.2f} s: {counts}; files left {len(batch.left):,}")
         done = added(done, made.result)
-        if lake.stop.is_set() or done.counts["batches"] == lake.settings.max_batches:
-            break
     if not done.counts and table.segments is not None:
         table.segments.have(table.stored)
     keep_fast(table)

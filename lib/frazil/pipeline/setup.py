@@ -62,10 +62,10 @@ def set_up_table(table: Table) -> Result:
     if is_new:
         table.stored = made
         return Result(table.source, "created")
+    require_sound(table.stored)
     _, plan = schema_changes.follow(table.known, spec, table.policy)
     if not plan:
         return Result(table.source, "exists")
-    require_sound(table.stored)
     columns = evolved(table.stored, plan)
     change = Change("row delta", columns=columns.steps, properties=columns.properties)
     commit_as_is(table.stored, change, table.stored.position)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -24,3 +25,19 @@ class Health(Shown):
     def to_pandas(self) -> pd.DataFrame:
         """Return the rows."""
         return pd.DataFrame(self.rows)
+
+
+def measure(table: Any) -> dict[str, float]:
+    """Measure a table of the lake by its metadata and manifests alone, without a job."""
+    files = [*table.live_files.values()]
+    sizes, gone = [file.size for file in files], sum(map(table.vectors.count, files))
+    return {
+        "rows": sum(file.rows for file in files) - gone,
+        "files": len(files),
+        "bytes": sum(sizes),
+        "median_file_bytes": float(median(sizes or [0])),
+        "deleted_rows": gone,
+        "delete_files": len({delete.path for file in files for delete in file.deletes}),
+        "snapshots": len(table.snapshots),
+        "metadata_bytes": table.metadata_bytes,
+    }

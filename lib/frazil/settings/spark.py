@@ -70,11 +70,11 @@ def _set_catalog(spark: SparkSession, settings: Settings) -> None:
     """Set the catalog's options on the session: every user can read what is on the JVM's command line."""
     name = f"spark.sql.catalog.{settings.catalog}"
     options = {f"{name}.{option}": value for option, value in settings.catalog_properties().items()}
-    conf = {name: "org.apache.iceberg.spark.SparkCatalog", **options} if options else {}
-    there = {option: value for option, value in spark.conf.getAll.items() if f"{option}.".startswith(f"{name}.")}
-    if not conf and not there:
+    if not options:
         raise SessionError(f"nothing says what the catalog '{settings.catalog}' is", "write catalog_options: …")
-    if other := [n for n in {**there, **conf} if there and conf and there.get(n) != conf.get(n)]:
+    conf = {name: "org.apache.iceberg.spark.SparkCatalog", **options}
+    there = {option: value for option, value in spark.conf.getAll.items() if f"{option}.".startswith(f"{name}.")}
+    if other := [n for n in {**there, **conf} if there and there.get(n) != conf.get(n)]:
         raise SessionError(f"this session has another {other[0]}, of another environment", "restart the kernel")
     for option, value in conf.items():
         spark.conf.set(option, value)
