@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 import table_reader
-from frazil.dms import side_files
+from frazil.dms import quarantine_files
 from frazil.dms.file_marks import are_unchanged
 from frazil.dms.load_rule import MixedLoadError
 from frazil.dms.mappings import resolve as resolve_rules
@@ -246,7 +246,7 @@ def quarantine(world: World, table: str) -> list[dict]:
     """Return the rows that wait."""
     of = opened(world, {})[world.specs[table]["source"]]
     of.refresh()
-    rows = side_files.stored(of.lake.state, of.stored.position.quarantine)
+    rows = quarantine_files.stored(of.lake.state, of.stored.position.quarantine)
     found = rows.to_pylist() if rows is not None else []
     found.sort(key=lambda row: (row["path"], row["number"]))
     return [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import frazil
 from frazil.errors import FrazilError
-from frazil.settings.parameters import Settings
+from frazil.settings.settings_model import Settings
 
 DOCS = Path(__file__).parent.parent / "lib/docs"
 

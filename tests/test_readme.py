@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "lib"))
 
 
-from frazil.settings.parameters import Settings  # noqa: E402
+from frazil.settings.settings_model import Settings  # noqa: E402
 from frazil_old.config import settings  # noqa: E402
 from frazil_old.config.spec import load_specs  # noqa: E402
 from frazil_old.report.notebook_output import Grid  # noqa: E402

@@ -6,7 +6,7 @@ from statistics import median
 
 from bench._lake import lake
 from bench._room import New, Old, both
-from frazil.iceberg import upkeep
+from frazil.iceberg import expiry
 from frazil_old.flows import maintenance
 
 CHANGES = 200
@@ -22,7 +22,7 @@ def run(quick: bool = False) -> list[dict]:
         for number in range(1, commits + 1):
             new.step(CHANGES)
             largest = max(largest, new.room.table.metadata_bytes)
-            upkeep.wants_expiry(new.room.table, 0.02) and upkeep.expire(new.room.table, 0.02)
+            expiry.wants_expiry(new.room.table, 0.02) and expiry.expire(new.room.table, 0.02)
             old.step(CHANGES)
             if number % every == 0:
                 (kept,) = maintenance.run(care)

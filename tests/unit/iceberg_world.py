@@ -23,7 +23,7 @@ from frazil.iceberg import swap
 from frazil.iceberg.catalog import open_catalog
 from frazil.iceberg.key_segments import Segments
 from frazil.iceberg.row_delta import write_batch
-from frazil.iceberg.snapshots import Snapshot
+from frazil.iceberg.snapshot_summary import Snapshot
 from frazil.iceberg.table import LakeTable
 from frazil.settings import jars, spark
 from frazil.settings.environment import resolve

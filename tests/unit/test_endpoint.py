@@ -11,11 +11,11 @@ from botocore.session import get_session
 from botocore.stub import Stubber
 
 from frazil.core.row_blocks import Dialect
+from frazil.dms.aws_documents import rules, s3_target, stream_target
 from frazil.dms.date_partition import DatePartition
-from frazil.dms.documents import rules, s3_target, stream_target
 from frazil.dms.load_gate import statistics
 from frazil.errors import FrazilError
-from frazil.settings.parameters import Settings
+from frazil.settings.settings_model import Settings
 
 CSV = {"CsvNullValue": "NULL"}
 PARTIAL, SHARED = {**CSV, "UseCsvNoSupValue": True}, {**CSV, "PreserveTransactions": True, "CdcPath": "/all/"}

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from frazil.core.exact import arrow_type, typed
-from frazil.core.lake_values import PATTERNS, lake_values
+from frazil.core.masks import PATTERNS, lake_values
 from frazil.settings.column import REPLACEABLE, Column
 
 NUMBERS = ["boolean", "int", "bigint", "decimal(12,2)", "decimal(20,0)", "decimal(38,0)", "decimal(38,38)", "decimal(38,10)", "float", "double"]  # fmt: skip

@@ -14,10 +14,10 @@ import pytest
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyroaring import BitMap64
 
-from frazil.iceberg import compaction, java, row_delta, swap, upkeep
+from frazil.iceberg import compaction, expiry, java, row_delta, swap
 from frazil.iceberg.locate import scan_files
 from frazil.iceberg.read_rows import live_rows
-from frazil.iceberg.snapshots import TOKEN
+from frazil.iceberg.snapshot_summary import TOKEN
 from frazil.iceberg.soundness import RolledBackError, require_sound
 from frazil.iceberg.swap import PositionMovedError
 from frazil.report.health import measure
@@ -263,23 +263,23 @@ def test_upkeep_tags_past_states_and_keeps_what_they_name(lake, monkeypatch):
     states = [w.apply_random().id for _ in range(3)]
     now = datetime.now(UTC)
     later = now + timedelta(hours=2)
-    wanted = {name: snapshot.id for name, snapshot, _ in upkeep.missing_tags(w.table, later, timedelta(days=14))}
+    wanted = {name: snapshot.id for name, snapshot, _ in expiry.missing_tags(w.table, later, timedelta(days=14))}
     assert {states[-1]} == {*wanted.values()} and f"{now:hour_%Y%m%d_%H}" in wanted
-    assert [*upkeep.missing_tags(w.table, now, timedelta(days=14))] == []  # the hour is not over
+    assert [*expiry.missing_tags(w.table, now, timedelta(days=14))] == []  # the hour is not over
     w.table.handle.manageSnapshots().createTag("hour_old", states[0]).commit()
     health = measure(w.table)
     assert (health["rows"], health["snapshots"], health["files"]) == (len(w.rows), 3, len(w.table.live_files))
     w.table.refresh()
-    monkeypatch.setattr(upkeep, "missing_tags", lambda *_: [("day_old", w.table.head, timedelta(days=14))])
-    assert upkeep.keep_states(w.table, timedelta(days=14)) == ["day_old"] and w.table.tags["day_old"] == states[-1]
-    assert upkeep.expire(w.table, 0.0) == 1 and not upkeep.wants_expiry(w.table, 0.0)
+    monkeypatch.setattr(expiry, "missing_tags", lambda *_: [("day_old", w.table.head, timedelta(days=14))])
+    assert expiry.keep_states(w.table, timedelta(days=14)) == ["day_old"] and w.table.tags["day_old"] == states[-1]
+    assert expiry.expire(w.table, 0.0) == 1 and not expiry.wants_expiry(w.table, 0.0)
     assert {*w.table.tags.values()} == {states[0], states[-1]}
-    assert upkeep.remove_orphans(w.table, 3) == [] and not upkeep.rewrite_manifests(w.table)
-    monkeypatch.setattr(upkeep, "MOST_METADATA", 0)
+    assert expiry.remove_orphans(w.table, 3) == [] and not expiry.rewrite_manifests(w.table)
+    monkeypatch.setattr(expiry, "MOST_METADATA", 0)
     for _ in range(2):
         w.apply_random()
     gone = [
-        upkeep.expire(w.table, hours) for hours in (1.0, 0.0) if upkeep.wants_expiry(w.table, hours) == (hours == 0.0)
+        expiry.expire(w.table, hours) for hours in (1.0, 0.0) if expiry.wants_expiry(w.table, hours) == (hours == 0.0)
     ]
     assert gone == [0, 1]  # none is old; then one lies between two that are named
     w.check()

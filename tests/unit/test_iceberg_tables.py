@@ -12,7 +12,7 @@ from msgspec import structs
 
 from frazil.core.latest import latest
 from frazil.dms.position import Position
-from frazil.iceberg import swap, upkeep
+from frazil.iceberg import expiry, swap
 from frazil.iceberg.columns import ColumnPlan, Known, OtherWriterError, evolved, known_columns
 from frazil.iceberg.create import ForeignTableError, adopt, create_table
 from frazil.iceberg.data_files import by_partition
@@ -74,7 +74,7 @@ def test_a_table_of_another_spec_is_created_anew_only_while_it_was_never_loaded(
 @pytest.mark.parametrize("name", ["my-table", "Größe", "a b", "quo'te"])
 def test_a_table_may_have_any_name(lake, name):
     table, _ = created(lake, spec_of(name))
-    assert upkeep.remove_orphans(table, 3) == [] and not upkeep.rewrite_manifests(table)
+    assert expiry.remove_orphans(table, 3) == [] and not expiry.rewrite_manifests(table)
     rows = pa.table({"id": [1], "v": ["a"], "at": pa.array([0], pa.timestamp("us"))})
     change = write_rows(table, "append", [rows])
     swap.commit(table, swap.written(table, change), lambda: change, table.position, Position(load="x"))
@@ -321,7 +321,7 @@ def test_own_expiry_keeps_what_others_committed_since_and_an_empty_commit_passes
         w.sql(f"delete from {{t}} where n % {rest} = 0")
     w.rows = {k: v for k, v in w.rows.items() if v[2] % 3 and v[2] % 5}
     w.table.refresh()
-    assert upkeep.expire(w.table, 0.0) == 2 and len(require_sound(w.table)) == 2
+    assert expiry.expire(w.table, 0.0) == 2 and len(require_sound(w.table)) == 2
     position = w.table.position
     done = swap.pass_others(w.table)
     assert (w.table.tags["frazil"], w.table.position, require_sound(w.table)) == (done.id, position, [])

@@ -13,7 +13,7 @@ import pytest
 
 import new_house
 from dms_writer import FILE1, FILE2, I, U
-from frazil.dms import side_files
+from frazil.dms import quarantine_files
 from frazil.iceberg import compaction
 from frazil.iceberg.catalog import opened_table
 from frazil.pipeline import ledger
@@ -58,7 +58,7 @@ def test_what_is_due_is_said_and_done_once_and_commits_are_kept_before_they_expi
 def test_old_side_files_go_unless_their_rows_wait_and_a_table_that_is_not_compacted_is_expired(opened, monkeypatch):
     of = opened()
     assert "compact" not in opened(managed_by="glue").maintain(dry_run=True)[0].note
-    files = [side_files.store(of.state, of["public.t"].name, pa.table({"n": [n]})) for n in range(2)]
+    files = [quarantine_files.store(of.state, of["public.t"].name, pa.table({"n": [n]})) for n in range(2)]
     for path in (of.settings._root / "state").rglob("*"):
         os.utime(path, (time.time() - 90_000 * (path.name not in files[1].path),) * 2)
     monkeypatch.setattr(compaction, "plan", Mock(side_effect=compaction.NotCompactedError("n is nested", "call it")))

@@ -13,7 +13,7 @@ from nbclient.exceptions import DeadKernelError
 
 import table_reader
 from dms_writer import FILE1, FILE2, D, Folder, I, U, columns_of
-from frazil.settings.parameters import Settings
+from frazil.settings.settings_model import Settings
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 OF_CELLS = {"env", "settings", "table", "key"}

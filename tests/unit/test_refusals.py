@@ -8,7 +8,7 @@ from pyiceberg.table.metadata import TableMetadataUtil
 
 from frazil.iceberg.catalog import CatalogError, open_catalog, opened_table
 from frazil.iceberg.refusals import TableRefusedError, require_known_io, require_writable
-from frazil.settings.parameters import Settings
+from frazil.settings.settings_model import Settings
 
 
 def metadata(version: int = 3, **properties: str):

@@ -14,7 +14,7 @@ from frazil.dms.source_file import SourceFile, SourceTable
 from frazil.errors import FrazilError
 from frazil.iceberg.columns import Columns, columns_of
 from frazil.pipeline.schema_changes import follow, read_spec
-from frazil.settings.parameters import Changes
+from frazil.settings.settings_model import Changes
 from frazil.settings.spec import TableSpec
 from unit.test_file_columns import table
 

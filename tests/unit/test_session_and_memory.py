@@ -14,7 +14,7 @@ from obstore.store import LocalStore, MemoryStore
 from frazil.discover import source_catalog
 from frazil.errors import FrazilError, safe
 from frazil.settings import jars, memory, source_database, state_folder
-from frazil.settings.parameters import Settings
+from frazil.settings.settings_model import Settings
 from frazil.settings.state_folder import StateFolderError, require_create_only
 from helpers import run_python
 from source_servers import mariadb
@@ -70,7 +70,7 @@ def test_a_session_that_does_not_start_says_why(tmp_path):
 FETCH = """
 import sys, time
 from frazil.settings import jars
-from frazil.settings.parameters import Settings
+from frazil.settings.settings_model import Settings
 with jars.on_class_path(Settings(), lambda text: None) as found:
     if "spark.jars.ivy" in found:
         from pathlib import Path

@@ -11,7 +11,7 @@ import pytest
 
 from frazil.errors import HIDDEN, FrazilError, safe
 from frazil.settings import environment, secrets, state_folder
-from frazil.settings.parameters import SettingError, Settings
+from frazil.settings.settings_model import SettingError, Settings
 from frazil.settings.spec import load_specs, read_spec
 
 DEMO = Path(__file__).parents[2] / "params"

@@ -11,7 +11,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from frazil.dms.position import VERSION, Position, PositionError, SideFile, read_position
-from frazil.dms.side_files import SideFileGoneError, store, stored, unnamed
+from frazil.dms.quarantine_files import SideFileGoneError, store, stored, unnamed
 
 
 @pytest.mark.parametrize("position", [Position(), Position(batch=7, last="a/b.csv", rows=12, schema=3, quarantine=SideFile("q", 2, 5), stopped="late")])  # fmt: skip

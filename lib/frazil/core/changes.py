@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from frazil.core.bad_rows import Fault, as_mask, described, first_fault
 from frazil.core.exact import arrow_type, typed
-from frazil.core.lake_values import lake_values
+from frazil.core.masks import lake_values
 from frazil.core.rows import Rows
 from frazil.settings.column import Column
 from frazil.settings.spec import TableSpec

@@ -11,12 +11,12 @@ import pyarrow as pa
 from sqlalchemy import Engine, String, inspect
 
 from frazil.core.exact import arrow_type
-from frazil.core.lake_values import lake_values
+from frazil.core.masks import lake_values
 from frazil.discover.differences import Numbers, Sides
 from frazil.discover.source_values import Pairs, texts
 from frazil.errors import safe
 from frazil.results import Result
-from frazil.settings.parameters import Settings
+from frazil.settings.settings_model import Settings
 from frazil.settings.source_database import connect
 
 

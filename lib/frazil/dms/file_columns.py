@@ -12,7 +12,7 @@ from frazil.dms.file_header import UNKNOWN, has_header, roles_by_name
 from frazil.dms.mappings import RENAMED
 from frazil.dms.source_file import SourceFile, SourceTable
 from frazil.errors import FrazilError
-from frazil.settings.parameters import Changes
+from frazil.settings.settings_model import Changes
 from frazil.settings.spec import TableSpec
 
 

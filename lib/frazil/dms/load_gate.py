@@ -10,9 +10,9 @@ from typing import Any
 
 from pydantic.alias_generators import to_pascal
 
-from frazil.dms.documents import find, read
+from frazil.dms.aws_documents import find, read
 from frazil.errors import FrazilError
-from frazil.settings.parameters import SettingError, Settings
+from frazil.settings.settings_model import SettingError, Settings
 
 TASK = re.compile(r"dms:(arn:[\w-]+:dms:([\w-]+):\d{12}:(task|replication-config):[\w-]+)")
 """The setting that names a task, or a serverless one."""

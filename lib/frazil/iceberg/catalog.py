@@ -14,7 +14,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
 from frazil.errors import FrazilError
 from frazil.iceberg.refusals import require_known_io
-from frazil.settings.parameters import SQLITE, Settings
+from frazil.settings.settings_model import SQLITE, Settings
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

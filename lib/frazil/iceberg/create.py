@@ -12,7 +12,7 @@ from frazil.errors import FrazilError
 from frazil.iceberg.columns import COLUMNS, columns_of, iceberg_type
 from frazil.iceberg.doubled_keys import DoubledKeyError, doubled
 from frazil.iceberg.refusals import DELTAS, require_kept, require_writable
-from frazil.iceberg.snapshots import TAG
+from frazil.iceberg.snapshot_summary import TAG
 from frazil.iceberg.sql_text import identifier, literal, quoted
 from frazil.iceberg.swap import Change, commit_as_is
 from frazil.iceberg.table import LakeTable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError
 from frazil.iceberg.delete_files import PartitionDroppedError
-from frazil.iceberg.snapshots import POSITION, TAG, TOKEN, Snapshot
+from frazil.iceberg.snapshot_summary import POSITION, TAG, TOKEN, Snapshot
 from frazil.iceberg.swap import ForgetfulCatalogError, pass_others
 
 if TYPE_CHECKING:

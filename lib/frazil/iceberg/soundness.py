@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from frazil.dms.position import NoPositionError
 from frazil.errors import FrazilError
 from frazil.iceberg.columns import require_own_columns
-from frazil.iceberg.snapshots import POSITION, TAG, Snapshot
+from frazil.iceberg.snapshot_summary import POSITION, TAG, Snapshot
 
 if TYPE_CHECKING:
     from frazil.iceberg.table import LakeTable

@@ -18,7 +18,7 @@ from frazil.errors import FrazilError
 from frazil.iceberg.columns import COLUMNS, Step
 from frazil.iceberg.java import causes
 from frazil.iceberg.live_files import Delete, LiveFile, file_json, in_order, in_partition, partition_types
-from frazil.iceberg.snapshots import CHECKED, POSITION, TOKEN, Snapshot
+from frazil.iceberg.snapshot_summary import CHECKED, POSITION, TOKEN, Snapshot
 from frazil.iceberg.soundness import require_sound
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from frazil.iceberg.catalog import found_table
 from frazil.iceberg.delete_files import Vectors
 from frazil.iceberg.java import commits, opened
 from frazil.iceberg.live_files import LiveFile, Manifests, damage_named
-from frazil.iceberg.snapshots import CHECKED, POSITION, TAG, Snapshot
+from frazil.iceberg.snapshot_summary import CHECKED, POSITION, TAG, Snapshot
 from frazil.iceberg.sql_text import quoted
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from frazil.dms.storage import DmsFile
 from frazil.engine.read import TableReader
 from frazil.engine.waiting_rows import BatchFiles, Replay
 from frazil.iceberg.columns import ColumnPlan
-from frazil.iceberg.snapshots import Snapshot
+from frazil.iceberg.snapshot_summary import Snapshot
 from frazil.iceberg.swap import Change, Written
 from frazil.pipeline.quarantine import Kept
 from frazil.results import Result, Shown

@@ -18,7 +18,7 @@ from frazil.iceberg.columns import COLUMNS, Columns, columns_of
 from frazil.iceberg.swap import Change, commit_as_is, pass_others
 from frazil.pipeline import all_changes
 from frazil.pipeline.facts import DECISION, KIND
-from frazil.pipeline.look import Look, applied_batches
+from frazil.pipeline.next_batch import Look, applied_batches
 
 if TYPE_CHECKING:
     from frazil.pipeline.steps import Table

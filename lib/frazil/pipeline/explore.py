@@ -15,7 +15,7 @@ from frazil.dms.position import read_position
 from frazil.engine.work import for_each
 from frazil.errors import FrazilError
 from frazil.iceberg.read_rows import live_rows
-from frazil.iceberg.snapshots import POSITION, Snapshot
+from frazil.iceberg.snapshot_summary import POSITION, Snapshot
 from frazil.iceberg.sql_text import quoted
 from frazil.pipeline.facts import COUNTS, DECISION, KIND
 

@@ -22,7 +22,7 @@ from frazil.pipeline.steps import Table
 from frazil.results import Results
 from frazil.settings import memory, spark
 from frazil.settings.environment import resolve
-from frazil.settings.parameters import SettingError, Settings
+from frazil.settings.settings_model import SettingError, Settings
 from frazil.settings.spec import load_specs
 from frazil.settings.state_folder import state_address
 

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import structs
 
 from frazil.core.changes import concat
-from frazil.dms import side_files
+from frazil.dms import quarantine_files
 from frazil.dms.file_names import order_of
 from frazil.dms.load_rule import last_before, require_all_there
 from frazil.dms.pending import CLOCKS_S
@@ -25,7 +25,7 @@ from frazil.iceberg.row_delta import change_of
 from frazil.iceberg.swap import Change
 from frazil.pipeline import all_changes, facts, quarantine
 from frazil.pipeline.batch import Batch, BatchColumns, WrittenBatch
-from frazil.pipeline.look import LoadWaitsError, applied_before
+from frazil.pipeline.next_batch import LoadWaitsError, applied_before
 from frazil.pipeline.waiting_keys import places_of
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def write_load(table: Table, batch: Batch, columns: BatchColumns) -> WrittenBatc
     if (before := applied_before(table)).marks:
         require_all_there(batch.there, before, last, table.source)
     accepted = {name: after for name, after in batch.after.accepted.items() if order_of(after) > order_of(last)}
-    side_file = side_files.store(lake.state, table.name, waiting)
+    side_file = quarantine_files.store(lake.state, table.name, waiting)
     position = structs.replace(batch.after, last=last, quarantine=side_file, accepted=accepted)
     told = replace(change, summary=facts.of_batch(_left_after(batch, last), counts, np.array(times[-1:]), None))
     return WrittenBatch(batch, swap.written(table.stored, told), position, counts, write)

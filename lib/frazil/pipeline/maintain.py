@@ -12,15 +12,15 @@ import obstore
 
 from frazil.dms.applied import applied_files
 from frazil.dms.position import read_position
-from frazil.dms.side_files import unnamed
+from frazil.dms.quarantine_files import unnamed
 from frazil.engine.work import for_each
 from frazil.errors import FrazilError
-from frazil.iceberg import compaction, upkeep
-from frazil.iceberg.snapshots import POSITION
+from frazil.iceberg import compaction, expiry
+from frazil.iceberg.snapshot_summary import POSITION
 from frazil.iceberg.soundness import require_sound
 from frazil.iceberg.swap import pass_others
 from frazil.pipeline import decisions, ledger, run
-from frazil.pipeline.look import BY_AUDIT, Look, applied_batches, is_by_audit
+from frazil.pipeline.next_batch import BY_AUDIT, Look, applied_batches, is_by_audit
 from frazil.results import Result, Results
 
 if TYPE_CHECKING:
@@ -86,16 +86,16 @@ def _actions(table: Table) -> list[Action]:
 
     actions: list[Action] = [
         ("audit", lambda: 0, lambda: audit_table(table)),
-        ("tag", lambda: len([*upkeep.missing_tags(stored, now, days)]), lambda: len(upkeep.keep_states(stored, days))),
+        ("tag", lambda: len([*expiry.missing_tags(stored, now, days)]), lambda: len(expiry.keep_states(stored, days))),
         ("compact", lambda: sum(map(len, compaction.plan(stored, target))), lambda: _compact(table, target)),
-        ("manifests", lambda: stored.manifests > upkeep.MANY_MANIFESTS, lambda: upkeep.rewrite_manifests(stored)),
+        ("manifests", lambda: stored.manifests > expiry.MANY_MANIFESTS, lambda: expiry.rewrite_manifests(stored)),
         (
             "pass_others",
             lambda: len(require_sound(stored)),
             lambda: bool(require_sound(stored) and pass_others(stored)),
         ),
-        ("expire", lambda: upkeep.expirable(stored, hours()), lambda: upkeep.expire(stored, hours())),
-        ("remove_orphans", lambda: 0, lambda: len(upkeep.remove_orphans(stored, orphans)) if orphans else 0),
+        ("expire", lambda: expiry.expirable(stored, hours()), lambda: expiry.expire(stored, hours())),
+        ("remove_orphans", lambda: 0, lambda: len(expiry.remove_orphans(stored, orphans)) if orphans else 0),
         ("side_files", lambda: _side_files(table), lambda: _side_files(table, remove=True)),
     ]
     return [action for action in actions if not settings.managed_by or action[0] not in BY_PLATFORM]

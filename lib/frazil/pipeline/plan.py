@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from frazil.engine.work import for_each
 from frazil.errors import FrazilError
 from frazil.iceberg.catalog import CatalogError
-from frazil.pipeline.look import LoadWaitsError, Look
+from frazil.pipeline.next_batch import LoadWaitsError, Look
 from frazil.pipeline.setup import require_first_file
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from frazil.engine.read import BadRowError
 from frazil.engine.waiting_rows import BatchFiles
 from frazil.errors import NAMED, FrazilError, many
 from frazil.pipeline.waiting_keys import BEHIND, Touch, bad_rows, good_rows, in_order, key_texts, places_of, touches
-from frazil.settings.parameters import Settings
+from frazil.settings.settings_model import Settings
 from frazil.settings.spec import TableSpec
 
 MOST_BYTES = 64 << 20

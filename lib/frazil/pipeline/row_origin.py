@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from frazil.core.lake_values import lake_values
+from frazil.core.masks import lake_values
 from frazil.dms.applied import batch_of
 from frazil.dms.position import Position
 from frazil.errors import FrazilError, many
@@ -15,7 +15,7 @@ from frazil.iceberg.doubled_keys import key_schema
 from frazil.iceberg.live_files import LAST_UPDATED, LINEAGE
 from frazil.iceberg.locate import locate, scan_files
 from frazil.iceberg.read_rows import live_rows, rows_at
-from frazil.iceberg.snapshots import Snapshot
+from frazil.iceberg.snapshot_summary import Snapshot
 from frazil.pipeline.explore import ExploreError, clock
 from frazil.pipeline.facts import KIND
 from frazil.pipeline.waiting_keys import key_texts, keys_of

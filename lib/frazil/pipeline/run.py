@@ -13,11 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from frazil.iceberg.compaction import fold
+from frazil.iceberg.expiry import expire, wants_expiry
 from frazil.iceberg.swap import pass_others
-from frazil.iceberg.upkeep import expire, wants_expiry
 from frazil.pipeline import decisions, ledger
 from frazil.pipeline.batch import DONE
-from frazil.pipeline.look import Look
+from frazil.pipeline.next_batch import Look
 from frazil.pipeline.steps import Table
 from frazil.results import Result, Results, added
 

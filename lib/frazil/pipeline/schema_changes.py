@@ -12,7 +12,7 @@ from frazil.errors import FrazilError
 from frazil.iceberg import column_rules as rules
 from frazil.iceberg.columns import BESIDE, ColumnPlan, Columns, Known, columns_of, iceberg_type
 from frazil.settings.column import Column
-from frazil.settings.parameters import Changes
+from frazil.settings.settings_model import Changes
 from frazil.settings.spec import TableSpec
 
 

@@ -19,7 +19,7 @@ from frazil.pipeline import all_changes, run, schema_changes
 from frazil.results import Result, Results
 
 if TYPE_CHECKING:
-    from frazil.discover.lint import Findings
+    from frazil.discover.findings import Findings
     from frazil.dms.listing import TableFiles
     from frazil.pipeline.lake import Lake
     from frazil.pipeline.steps import Table
@@ -42,7 +42,7 @@ def set_up(lake: Lake) -> Results:
 
 def lint(lake: Lake) -> Findings:
     """Return what the first file of each table shows to be wrong, and what the source has without a spec."""
-    from frazil.discover.lint import Findings
+    from frazil.discover.findings import Findings
 
     return Findings(for_each(lake, require_first_file), lake.source.without_spec())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from frazil.dms import documents
+from frazil.dms import aws_documents
 from frazil.dms.listing import TableFiles, list_shared, list_table
 from frazil.dms.load_gate import LoadGate
 from frazil.dms.mappings import resolve
@@ -13,7 +13,7 @@ from frazil.dms.position import Position
 from frazil.dms.source_file import SourceTable
 from frazil.dms.storage import Storage
 from frazil.engine.read import TableReader
-from frazil.settings.parameters import Settings
+from frazil.settings.settings_model import Settings
 from frazil.settings.spec import TableSpec
 
 
@@ -26,8 +26,8 @@ class Source:
         self.settings = settings
         self.gate = LoadGate(settings)
         self.storage = Storage(settings.place("source"))
-        self.target = documents.s3_target(Path(settings.place("endpoint")))
-        self.rules = documents.rules(Path(settings.place("mappings"))) if settings.mappings else []
+        self.target = aws_documents.s3_target(Path(settings.place("endpoint")))
+        self.rules = aws_documents.rules(Path(settings.place("mappings"))) if settings.mappings else []
         self._written = {name: resolve(self.rules, spec) for name, spec in specs.items()}
         self._shared = require_own_folders(self._written)
 

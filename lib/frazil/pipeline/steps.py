@@ -16,7 +16,7 @@ import pyarrow as pa
 from msgspec import structs
 
 from frazil.core.changes import Changes, concat
-from frazil.dms import side_files
+from frazil.dms import quarantine_files
 from frazil.dms.applied import Batch as AppliedBatch
 from frazil.dms.position import Position
 from frazil.engine.waiting_rows import WAITING, BatchFiles
@@ -29,7 +29,7 @@ from frazil.iceberg.swap import PositionMovedError
 from frazil.iceberg.table import LakeTable
 from frazil.pipeline import all_changes, decisions, explore, quarantine, row_origin, schema_changes
 from frazil.pipeline.batch import Batch, BatchChanges, BatchColumns, BatchLatest, Commit, WrittenBatch
-from frazil.pipeline.look import Look
+from frazil.pipeline.next_batch import Look
 from frazil.settings.spec import TableSpec
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Table:
 
     def waiting(self, position: Position) -> pa.Table:
         """Return the rows that wait by a position."""
-        rows = side_files.stored(self.lake.state, position.quarantine)
+        rows = quarantine_files.stored(self.lake.state, position.quarantine)
         return WAITING.empty_table() if rows is None else rows
 
     # --- the steps

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import structs
 
-from frazil.dms import side_files
+from frazil.dms import quarantine_files
 from frazil.dms.empty_load import require_load
 from frazil.dms.file_names import order_of
 from frazil.dms.pending import LateFileError
@@ -48,7 +48,7 @@ def write_changes(table: Table, latest: BatchLatest) -> WrittenBatch:
     told = replace(change, summary=facts.of_batch(batch, counts, *changes.times))
     kept, side_file = latest.kept, batch.planned.quarantine
     if kept.waiting is not kept.before or batch.replay:
-        side_file = side_files.store(table.lake.state, table.name, kept.waiting)
+        side_file = quarantine_files.store(table.lake.state, table.name, kept.waiting)
     position = structs.replace(batch.after, quarantine=side_file)
     return WrittenBatch(batch, swap.written(table.stored, told), position, counts, partial(_change, table, latest))
 

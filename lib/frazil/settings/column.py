@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from frazil.errors import nearest
-from frazil.settings.parameters import Names
+from frazil.settings.settings_model import Names
 from frazil.settings.yaml_files import Entries, Fault
 
 LAKE_TYPES = {

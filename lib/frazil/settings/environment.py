@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from frazil.errors import nearest
-from frazil.settings.parameters import SettingError, Settings
+from frazil.settings.settings_model import SettingError, Settings
 from frazil.settings.yaml_files import checked, files_in, read
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from frazil.settings.parameters import Settings
+from frazil.settings.settings_model import Settings
 
 ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 AWS = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"

@@ -8,8 +8,8 @@ from urllib.parse import quote
 from sqlalchemy import URL, Engine, create_engine, exc, make_url
 
 from frazil.errors import FrazilError, hide
-from frazil.settings.parameters import Settings
 from frazil.settings.secrets import REFERENCE, expanded
+from frazil.settings.settings_model import Settings
 
 DRIVERS = {
     "postgres": "postgresql+psycopg", "mariadb": "mariadb+pymysql", "mysql": "mysql+pymysql", "aurora": "mysql+pymysql",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from frazil.errors import FrazilError
 from frazil.settings import jars
 from frazil.settings.memory import default_heap
-from frazil.settings.parameters import SQLITE, Settings
+from frazil.settings.settings_model import SQLITE, Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

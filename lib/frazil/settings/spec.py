@@ -12,7 +12,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from frazil.errors import FrazilError, nearest
 from frazil.settings import yaml_files
 from frazil.settings.column import Column
-from frazil.settings.parameters import Changes, Count, Names, NotNegative
+from frazil.settings.settings_model import Changes, Count, Names, NotNegative
 from frazil.settings.yaml_files import Entries, Fault
 
 TRANSFORM = re.compile(r"(?:(year|month|day|hour)\((.+)\)|(bucket|truncate)\((\d+), *(.+)\)|([^()]+))")

@@ -9,7 +9,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore
 
 from frazil.errors import FrazilError
-from frazil.settings.parameters import Settings
+from frazil.settings.settings_model import Settings
 
 
 class StateFolderError(FrazilError, code="state-folder"):

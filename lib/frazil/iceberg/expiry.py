@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from frazil.iceberg.java import causes
-from frazil.iceberg.snapshots import POSITION, Snapshot
+from frazil.iceberg.snapshot_summary import POSITION, Snapshot
 from frazil.iceberg.soundness import require_sound
 from frazil.iceberg.sql_text import literal, quoted
 

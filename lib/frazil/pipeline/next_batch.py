@@ -25,7 +25,7 @@ from frazil.engine.waiting_rows import as_files
 from frazil.errors import FrazilError, many
 from frazil.iceberg.columns import Columns, known_columns
 from frazil.iceberg.create import ForeignTableError
-from frazil.iceberg.snapshots import POSITION
+from frazil.iceberg.snapshot_summary import POSITION
 from frazil.iceberg.soundness import require_sound
 from frazil.pipeline import quarantine
 from frazil.pipeline.batch import Batch
