@@ -58,7 +58,7 @@ FAULTS = [
     of_values("a decimal overflows without an error", "core/exact", "values.cast(pa.decimal256(76, max(target.scale, getattr(one, \"scale\", 0)))).cast(target)", "values.cast(target)"),
     of_values("a number with an exponent is taken though it was rounded", "core/one_text", 'or ("e" in text.lower() and value.copy_abs() > EXACT_REALS)', ""),
     of_values("hex digits become an integer", "core/csv", "if _has_hex(text) else set()", "if False else set()"),
-    of_values("an empty text becomes null", "core/changes", "    if not _has_empty(column):\n", "    if True:\n"),
+    of_values("an empty text becomes null", "core/changes", "    if column.dms_type not in _HAVE_EMPTY:\n", "    if True:\n"),
     of_values("a value that was not logged becomes null", "core/changes", "if reading.not_carried is not None and role", "if False and role"),
     of_values("a row ends within a text", "core/row_blocks", "ends[np.searchsorted(quotes, ends) % 2 == 0] if len(quotes) else ends", "ends"),
     of_values("a quote in a text ends it", "core/row_blocks", "    if len(wrong):\n", "    if False:\n"),
