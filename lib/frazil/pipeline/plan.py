@@ -53,9 +53,9 @@ def _row(table: Table) -> dict[str, Any]:
     position = table.stored.position
     waits = position.quarantine.rows if position.quarantine else 0
     facts: dict[str, Any] = {"position": position.last, "quarantined": waits}
-    _ = table.stored.manifests  # what a run could not read stops the plan too
     if batch is None:
         return row(table, "nothing", **facts)
+    _ = table.stored.manifests  # what a run could not read stops the plan too
     columns = table.columns(batch).plan
     facts["columns"] = ", ".join(" ".join(step.values()) for step in (columns.steps if columns else ()))
     if batch.kind == "load":
