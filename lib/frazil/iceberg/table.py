@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import msgspec
 import pyarrow as pa
@@ -97,9 +97,9 @@ class LakeTable:
         self._opened_s = time.monotonic()
         if location == self.location:
             return ""
-        is_here = location.startswith(("/", "file:/"))
+        here = re.sub("^file:/+", "/", location) if location.startswith(("/", "file:/")) else ""
         with damage_named(location):
-            with open(urlsplit(location).path, "rb") if is_here else self.io.new_input(location).open() as file:
+            with open(here, "rb") if here else self.io.new_input(location).open() as file:
                 raw = file.read()
             text = gzip.decompress(raw) if raw.startswith(b"\x1f\x8b") else raw
             return f"{location}\n{text.decode()}"
