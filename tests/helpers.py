@@ -5,7 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+from dms_writer import columns_of
+
 LIB = Path(__file__).parent.parent / "lib"
+
+
+def spec_of(source: str, *columns: str, key="id", target: str = "") -> dict:
+    """Return a spec as its YAML would hold it; columns are written `name TYPE`."""
+    keys = [key] if isinstance(key, str) else list(key)
+    return {"source": source, "target": target or source, "key": keys, "columns": columns_of(*columns)}
 
 
 def run_python(code: str, folder: Path, *words: str, **variables: str) -> str:
