@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 BOTH   := -n 2 --dist loadfile --no-loadscope-reorder
 NEW    := $(shell sed -n 's|^\(test[^:]*\).*|tests/\1|p' tests/passes_on_new.txt | sort -u)
 
-RUNS   := $(patsubst %,tests/unit/test_%.py,steps_and_runs comparison maintain)# these share the lake of the suite, and a process has one lake
+RUNS   := $(patsubst %,tests/unit/test_%.py,steps_and_runs comparison maintain tasks way_of_a_batch)# these share the lake of the suite, and a process has one lake
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo lab test test-slow test-aws test-env aws-env test-airflow test-engines test-quick bench torture planted lint pages format lock clean

@@ -15,13 +15,13 @@ from unittest.mock import patch
 import numpy as np
 from pyspark.sql import SparkSession
 
-from dms_writer import NO_RULES, Messages
+from dms_writer import NO_RULES, Messages, U
 from frazil_old.config.settings import Settings, resolve
 from frazil_old.config.spark_session import get_spark
 from frazil_old.flows import cdc
 from frazil_old.flows.workbook import Workbook
 from world import World as Doors
-from world import house
+from world import house, house_name
 
 ROOT = Path(__file__).parents[2]
 COLUMNS = ("id INT8", "cust INT4", "qty INT4", "price NUMERIC(12,2)", "amount NUMERIC(12,2)", "placed DATETIME",
@@ -42,7 +42,7 @@ def figure(name: str, value: float, unit: str, conditions: str, digits: int = 2)
 
 
 class World(Doors):
-    """A world whose workbooks a benchmark opens itself; `lake` gives it a session."""
+    """A world whose workbooks of the old library a benchmark opens itself; `lake` gives it a session."""
 
     session = None
 
@@ -63,7 +63,10 @@ def lake(master: str = "") -> Iterator[World]:
         options = {"type": "jdbc", "uri": f"jdbc:sqlite:{folder}/catalog.db", "warehouse": f"{folder}/warehouse"}
         world = World(Path(folder) / "world", "bench", options)
         world.source.rules = NO_RULES
-        world.session = get_spark(Settings(root=folder, catalog_options=options, spark_options=MEMORY))
+        if house_name() == "new":
+            world.session = house().start_spark(Path(folder) / "session", options, MEMORY)
+        else:
+            world.session = get_spark(Settings(root=folder, catalog_options=options, spark_options=MEMORY))
         try:
             yield world
         finally:
@@ -90,17 +93,33 @@ def workspace(world: World) -> None:
 
 
 def python(world: World, *words: str, codes: tuple[int, ...] = (0,)) -> None:
-    """Run a module of Python's in a workspace, and insist on its exit codes."""
-    environment = {"FRAZIL_PARAMS": str(world.root / "params"), "FRAZIL_MASTER": "local[2]", "PYTHONPATH": str(ROOT / "lib")}  # fmt: skip
-    ran = subprocess.run([sys.executable, "-m", *words], env={**os.environ, **environment}, capture_output=True, text=True)  # fmt: skip
+    """Run Python in a workspace, and insist on its exit codes."""
+    environment = {"FRAZIL_PARAMS": str(world.root / "params"), "FRAZIL_MASTER": "local[2]", "PYTHONPATH": str(ROOT / "lib"), "PYTHONDONTWRITEBYTECODE": ""}  # fmt: skip
+    ran = subprocess.run([sys.executable, *words], env={**os.environ, **environment}, capture_output=True, text=True)  # fmt: skip
     assert ran.returncode in codes, (ran.stdout + ran.stderr)[-2000:]
 
 
 def fill(world: World, table: str, rows: int, files: int) -> None:
-    """Make a table that is loaded, of `rows` rows with the ids from 1 on, in `files` data files by ranges of ids."""
+    """Make a table that is loaded, of `rows` rows with the ids from 1 on, in `files` data files by ranges of ids.
+
+    A change of the first row, after which it is as before, lets the library look once at the keys of all rows.
+    """
     world.table(table, *COLUMNS).source.load(table, (0, 1, 1, "1.00", "1.00", "2025-01-01 00:00:00", "new", "n"))
-    world.loaded()
+    world.loaded(tables=[table])
     world.session.range(1, rows + 1, 1, files).selectExpr(*VALUES).writeTo(world.name(table)).append()
+    same = U(1, 1, 1, "1.00", "1.00", "2025-01-01 00:00:01", "paid", "n1")
+    world.source.changes(table, same, name="20251231-000000000.csv")
+    world.merged(tables=[table])
+
+
+def timed(world: World, verb: str, table: str, **settings) -> tuple[dict[str, int], float]:
+    """Let the library under test load or merge one table; return its counts, and the seconds."""
+    own = {"lane": "auto"} if verb == "merge" and house_name() == "old" else {}
+    began = time.perf_counter()
+    done = getattr(world, verb)(tables=[table], **own, **settings)[table]
+    took = time.perf_counter() - began
+    assert done.status in ("loaded", "merged"), done.note
+    return done.counts, took
 
 
 def link_files(world: World, table: str, like: str) -> list[str]:

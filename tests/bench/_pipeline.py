@@ -127,9 +127,11 @@ def _files(place: Place, start: float) -> dict[str, dict]:
 
 
 def _position(table: str, at: str) -> str:
-    """Return the last file in a table's position, which changes in the same swap as the rows."""
+    """Return the last file in a table's position, which changes in the same swap as the rows: of the old library it is a property."""
     metadata = json.loads(Path(at.removeprefix("file:")).read_text())
-    return json.loads(metadata["properties"]["frazil.position"])["last"] or ""
+    told = [metadata["properties"], *(s["summary"] for s in metadata["snapshots"][::-1])]
+    position = next(facts["frazil.position"] for facts in told if "frazil.position" in facts)
+    return Path(json.loads(position).get("last") or "").name
 
 
 def observe(place: Place, write: Callable[[Place, float], dict], newest: Callable[[str, str], object]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from bench._lake import NAMES, TYPES, Changes, checksum, figure, fill, lake, link_files, merge, seconds, upsert
+from bench._lake import NAMES, TYPES, Changes, checksum, figure, fill, lake, link_files, seconds, timed, upsert
 
 
 def _bare(world, table: str, paths: list[str]) -> None:
@@ -38,12 +38,12 @@ def run(quick: bool = False) -> list[dict]:
             paths = link_files(world, f"bare{turn}", "files")
             bare.append(seconds(lambda: _bare(world, f"bare{turn}", paths)))  # noqa: B023
             link_files(world, f"ours{turn}", "files")
-            done, took = merge(world.book(tables=[f"public.ours{turn}"], lane="auto", max_batch_mb=1024))
+            counts, took = timed(world, "merge", f"ours{turn}", max_batch_mb=1024)
             ours.append(took)
-            assert done.counts["changes"] == total, done
+            assert counts["changes"] == total, counts
             assert checksum(world, f"ours{turn}") == checksum(world, f"bare{turn}")
             print(f"  ours {ours[-1]:.1f} s, bare Spark {bare[-1]:.1f} s", flush=True)
-    told = f"{total:,} changes in {files} CSV files, uniform keys, on {rows:,} rows, {done.counts['batches']} batches; median of {repeats} by turns after one to warm up; Spark 3 GB"
+    told = f"{total:,} changes in {files} CSV files, uniform keys, on {rows:,} rows, {counts['batches']} batches; median of {repeats} by turns after one to warm up; Spark 3 GB"
     a, b = (total / median(timed[1:]) for timed in (ours, bare))
     return [
         figure("drain_changes_per_s", a, "1/s", told, 0),

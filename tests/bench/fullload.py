@@ -4,23 +4,12 @@ from __future__ import annotations
 
 from statistics import median
 
-from bench._lake import COLUMNS, TYPED, figure, lake, link_files, seconds
-from frazil_old.flows import full_load, setup
+from bench._lake import COLUMNS, TYPED, figure, lake, link_files, seconds, timed
 
 
 def _plain(world, table: str, to: str) -> None:
     rows = world.session.read.schema(f"at string, {TYPED}").csv(str(world.root / f"source/public/{table}")).drop("at")
     rows.write.option("compression", "zstd").parquet(to)
-
-
-def _load(world, table: str) -> float:
-    """Load a table that has its files; return the seconds."""
-    only = {"tables": [f"public.{table}"]}
-    setup.create_tables(world.book("setup", **only))
-    book, done = world.book("full_load", **only), []
-    took = seconds(lambda: done.extend(full_load.run(book)))
-    assert [d.status for d in done] == ["loaded"], done
-    return took
 
 
 def _lines(numbers: range) -> str:
@@ -43,8 +32,9 @@ def run(quick: bool = False) -> list[dict]:
             if turn:
                 world.table(table, *COLUMNS)
                 link_files(world, table, "t0")
+            world.setup(tables=[table])
             ways = [
-                lambda: ours.append(_load(world, table)),  # noqa: B023
+                lambda: ours.append(timed(world, "load", table)[1]),  # noqa: B023
                 lambda: plain.append(seconds(lambda: _plain(world, table, str(world.root / f"plain-{table}")))),  # noqa: B023
             ]
             for way in ways if turn % 2 else ways[::-1]:  # who comes second meets what the other left to write to disk
