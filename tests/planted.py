@@ -54,9 +54,9 @@ def of_trunk(kind: str, file: str, sound: str, broken: str) -> Fault:
 
 
 FAULTS = [
-    of_values("a decimal is rounded", "core/one_text", "    if cut != value:\n", "    if False:\n"),
+    of_values("a decimal is rounded", "core/exact_one_text", "    if cut != value:\n", "    if False:\n"),
     of_values("a decimal overflows without an error", "core/exact", "values.cast(pa.decimal256(76, max(target.scale, getattr(one, \"scale\", 0)))).cast(target)", "values.cast(target)"),
-    of_values("a number with an exponent is taken though it was rounded", "core/one_text", 'or ("e" in text.lower() and value.copy_abs() > EXACT_REALS)', ""),
+    of_values("a number with an exponent is taken though it was rounded", "core/exact_one_text", 'or ("e" in text.lower() and value.copy_abs() > EXACT_REALS)', ""),
     of_values("hex digits become an integer", "core/csv", "if _has_hex(text) else set()", "if False else set()"),
     of_values("an empty text becomes null", "core/changes", "    if column.dms_type not in _HAVE_EMPTY:\n", "    if True:\n"),
     of_values("a value that was not logged becomes null", "core/changes", "if reading.not_carried is not None and role", "if False and role"),
@@ -104,7 +104,7 @@ FAULTS = [
     of_files("load files that are gone are not missed", "dms/load_rule", "not is_change_file(path) and there.loads and path", "False and there.loads and path"),
     of_files("the opposite of a cure is not looked for", "dms/columns_by_place", "if not opposite:", "if True:"),
     of_files("an earlier layout is not read", "dms/columns_by_place", "for entry in own[:1] or oldest", "for entry in oldest"),
-    of_files("a rule's column counts as the source's", "dms/file_header", "AFTER + source[name] if is_source else rules[name]", "UNKNOWN + name"),
+    of_files("a rule's column counts as the source's", "dms/column_roles", "AFTER + source[name] if is_source else rules[name]", "UNKNOWN + name"),
     of_trunk("a batch does not move the position", "pipeline/write", "structs.replace(batch.after, quarantine=side", "structs.replace(batch.planned, quarantine=side"),
     of_trunk("two files of a batch are swapped", "pipeline/next_batch", "for file in found.files}", "for file in reversed(found.files)}"),
     of_trunk("the last file is applied twice", "dms/pending", "order_of(f.path) > last and f.name not in waits", "order_of(f.path) >= last and f.name not in waits"),

@@ -20,7 +20,7 @@ from frazil.core.latest import latest
 from frazil.core.row_blocks import Dialect
 from frazil.core.rows import UnreadableFileError
 from frazil.engine import parquet
-from frazil.engine.delays import histogram, quantile
+from frazil.engine.delay_histograms import histogram, quantile
 from frazil.settings.spec import TableSpec
 
 TEXTS = (*matrix.TEXTS, "TIME")

@@ -16,7 +16,7 @@ from frazil.dms.mappings import resolve
 from frazil.dms.source_file import SourceTable
 from frazil.dms.storage import Storage
 from frazil.engine.read import TableReader
-from frazil.engine.waiting_rows import WAITING, BatchFiles, as_files
+from frazil.engine.replay_files import WAITING, BatchFiles, as_files
 from frazil.pipeline import quarantine
 from frazil.pipeline.quarantine import doubted_keys, kept, replayable
 from frazil.pipeline.waiting_keys import BEHIND, NOT_STORED

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from frazil.core.exact_one_text import EXACT_REALS
 from frazil.core.exact_texts import FIRST_DAY, LAST_DAY, either, if_any, none_but, of_texts
-from frazil.core.one_text import EXACT_REALS
 
 Typed = tuple[pa.Array, pa.Array | None]
 """Values, and which have none that is exact (None: all have one)."""

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from frazil.core.one_text import DIGITS, SPACES, day, moment, number
+from frazil.core.exact_one_text import DIGITS, SPACES, day, moment, number
 
 TRUE, FALSE = ("true", "t", "1", "y", "yes"), ("false", "f", "0", "n", "no")
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896

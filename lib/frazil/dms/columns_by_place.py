@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from frazil.core.changes import OPERATIONS
-from frazil.dms.file_header import has_header
+from frazil.dms.column_roles import has_header
 from frazil.dms.file_names import base_name, load_number, order_of
 from frazil.dms.source_file import OP_NAME, SourceFile, SourceTable
 from frazil.errors import FrazilError, many

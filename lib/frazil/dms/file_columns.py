@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from frazil.core.changes import AFTER, BEFORE, COMMITTED, OP, SEQUENCE, Reading
 from frazil.core.row_blocks import Dialect
+from frazil.dms.column_roles import UNKNOWN, has_header, roles_by_name
 from frazil.dms.columns_by_place import Headerless
-from frazil.dms.file_header import UNKNOWN, has_header, roles_by_name
 from frazil.dms.mappings import RENAMED
 from frazil.dms.source_file import SourceFile, SourceTable
 from frazil.errors import FrazilError

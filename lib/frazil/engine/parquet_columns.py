@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from frazil.core.changes import AFTER, BEFORE, COMMITTED, OP
+from frazil.dms.column_roles import UnclearColumnError
 from frazil.dms.file_columns import FileColumns
-from frazil.dms.file_header import UnclearColumnError
 from frazil.engine.parquet import damage_named
 from frazil.errors import FrazilError
 

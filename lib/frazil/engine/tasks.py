@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from frazil.core.changes import COMMITTED, Changes
-from frazil.engine.waiting_rows import BatchFiles, FilePart
+from frazil.engine.replay_files import BatchFiles, FilePart
 from frazil.errors import FrazilError
 from frazil.iceberg.compaction import Group, Job, here, rewrite_group
 from frazil.iceberg.key_segments import Matches

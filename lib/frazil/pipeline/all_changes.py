@@ -10,7 +10,7 @@ from frazil.core.changes import COMMITTED, OP, SEQUENCE, Changes
 from frazil.core.exact import arrow_type
 from frazil.core.latest import Latest
 from frazil.dms.file_names import base_name
-from frazil.engine.waiting_rows import BatchFiles
+from frazil.engine.replay_files import BatchFiles
 from frazil.settings.column import Column
 from frazil.settings.spec import TableSpec
 

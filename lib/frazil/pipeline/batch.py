@@ -17,7 +17,7 @@ from frazil.dms.listing import TableFiles
 from frazil.dms.position import Position
 from frazil.dms.storage import DmsFile
 from frazil.engine.read import TableReader
-from frazil.engine.waiting_rows import BatchFiles, Replay
+from frazil.engine.replay_files import BatchFiles, Replay
 from frazil.iceberg.columns import ColumnPlan
 from frazil.iceberg.snapshot_summary import Snapshot
 from frazil.iceberg.swap import Change, Written

@@ -17,7 +17,7 @@ from frazil.iceberg import create
 from frazil.iceberg.columns import COLUMNS, Columns, columns_of
 from frazil.iceberg.swap import Change, commit_as_is, pass_others
 from frazil.pipeline import all_changes
-from frazil.pipeline.facts import DECISION, KIND
+from frazil.pipeline.batch_summary import DECISION, KIND
 from frazil.pipeline.next_batch import Look, applied_batches
 
 if TYPE_CHECKING:

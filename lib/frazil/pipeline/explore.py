@@ -17,7 +17,7 @@ from frazil.errors import FrazilError
 from frazil.iceberg.read_rows import live_rows
 from frazil.iceberg.snapshot_summary import POSITION, Snapshot
 from frazil.iceberg.sql_text import quoted
-from frazil.pipeline.facts import COUNTS, DECISION, KIND
+from frazil.pipeline.batch_summary import COUNTS, DECISION, KIND
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,14 +16,14 @@ from frazil.dms import quarantine_files
 from frazil.dms.file_names import order_of
 from frazil.dms.load_rule import last_before, require_all_there
 from frazil.dms.pending import CLOCKS_S
+from frazil.engine.replay_files import WAITING, BatchFiles
 from frazil.engine.tasks import LARGE, LoadPart, parts_of, write_part
-from frazil.engine.waiting_rows import WAITING, BatchFiles
 from frazil.iceberg import swap
 from frazil.iceberg.columns import evolved
 from frazil.iceberg.doubled_keys import DoubledInLoadError
 from frazil.iceberg.row_delta import change_of
 from frazil.iceberg.swap import Change
-from frazil.pipeline import all_changes, facts, quarantine
+from frazil.pipeline import all_changes, batch_summary, quarantine
 from frazil.pipeline.batch import Batch, BatchColumns, WrittenBatch
 from frazil.pipeline.next_batch import LoadWaitsError, applied_before
 from frazil.pipeline.waiting_keys import places_of
@@ -62,7 +62,7 @@ def write_load(table: Table, batch: Batch, columns: BatchColumns) -> WrittenBatc
     accepted = {name: after for name, after in batch.after.accepted.items() if order_of(after) > order_of(last)}
     side_file = quarantine_files.store(lake.state, table.name, waiting)
     position = structs.replace(batch.after, last=last, quarantine=side_file, accepted=accepted)
-    told = replace(change, summary=facts.of_batch(_left_after(batch, last), counts, np.array(times[-1:]), None))
+    told = replace(change, summary=batch_summary.of_batch(_left_after(batch, last), counts, np.array(times[-1:]), None))
     return WrittenBatch(batch, swap.written(table.stored, told), position, counts, write)
 
 

@@ -21,7 +21,7 @@ from frazil.dms.pending import audit, findings, pending_files
 from frazil.dms.position import ALL, Position, read_position
 from frazil.dms.storage import DmsFile
 from frazil.engine.file_batches import Measure, next_batch
-from frazil.engine.waiting_rows import as_files
+from frazil.engine.replay_files import as_files
 from frazil.errors import FrazilError, many
 from frazil.iceberg.columns import Columns, known_columns
 from frazil.iceberg.create import ForeignTableError
@@ -29,7 +29,7 @@ from frazil.iceberg.snapshot_summary import POSITION
 from frazil.iceberg.soundness import require_sound
 from frazil.pipeline import quarantine
 from frazil.pipeline.batch import Batch
-from frazil.pipeline.facts import DECISION
+from frazil.pipeline.batch_summary import DECISION
 
 if TYPE_CHECKING:
     from frazil.pipeline.steps import Table

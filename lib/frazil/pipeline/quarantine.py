@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from frazil.core.changes import OP, Changes
 from frazil.core.latest import Latest, latest
 from frazil.engine.read import BadRowError
-from frazil.engine.waiting_rows import BatchFiles
+from frazil.engine.replay_files import BatchFiles
 from frazil.errors import NAMED, FrazilError, many
 from frazil.pipeline.waiting_keys import BEHIND, Touch, bad_rows, good_rows, in_order, key_texts, places_of, touches
 from frazil.settings.settings_model import Settings

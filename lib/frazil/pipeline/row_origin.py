@@ -16,8 +16,8 @@ from frazil.iceberg.live_files import LAST_UPDATED, LINEAGE
 from frazil.iceberg.locate import locate, scan_files
 from frazil.iceberg.read_rows import live_rows, rows_at
 from frazil.iceberg.snapshot_summary import Snapshot
+from frazil.pipeline.batch_summary import KIND
 from frazil.pipeline.explore import ExploreError, clock
-from frazil.pipeline.facts import KIND
 from frazil.pipeline.waiting_keys import key_texts, keys_of
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from frazil.core.changes import Changes, concat
 from frazil.dms import quarantine_files
 from frazil.dms.applied import Batch as AppliedBatch
 from frazil.dms.position import Position
-from frazil.engine.waiting_rows import WAITING, BatchFiles
+from frazil.engine.replay_files import WAITING, BatchFiles
 from frazil.errors import FrazilError
 from frazil.iceberg import swap
 from frazil.iceberg.column_rules import same_columns

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from frazil.core.bad_rows import BAD, as_mask
 from frazil.core.changes import AFTER, OP, Changes
 from frazil.core.key_changes import APPLY, events
-from frazil.engine.waiting_rows import WAITING, BatchFiles
+from frazil.engine.replay_files import WAITING, BatchFiles
 
 BEHIND = "waits behind a row of its key"
 NOT_STORED = "lacks columns, and its row is not stored"

@@ -21,7 +21,7 @@ from frazil.iceberg.locate import Finder, locate, wants_segments
 from frazil.iceberg.row_delta import write_batch, write_rows
 from frazil.iceberg.stored_values import NoStoredRowError
 from frazil.iceberg.swap import Change
-from frazil.pipeline import facts, quarantine
+from frazil.pipeline import batch_summary, quarantine
 from frazil.pipeline.batch import BatchChanges, BatchLatest, WrittenBatch
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def write_changes(table: Table, latest: BatchLatest) -> WrittenBatch:
         _require_not_older(table, changes)
     latest, change = _written(table, latest)
     counts = _counts(latest)
-    told = replace(change, summary=facts.of_batch(batch, counts, *changes.times))
+    told = replace(change, summary=batch_summary.of_batch(batch, counts, *changes.times))
     kept, side_file = latest.kept, batch.planned.quarantine
     if kept.waiting is not kept.before or batch.replay:
         side_file = quarantine_files.store(table.lake.state, table.name, kept.waiting)
@@ -101,7 +101,7 @@ def _require_not_older(table: Table, changes: BatchChanges) -> None:
     batch, (committed, _) = changes.batch, changes.times
     if order_of([*batch.files][0]) >= order_of(batch.planned.last):
         return
-    newest = max((float(s.summary.get(facts.NEWEST, 0)) for s in table.stored.ancestors()), default=0.0)
+    newest = max((float(s.summary.get(batch_summary.NEWEST, 0)) for s in table.stored.ancestors()), default=0.0)
     if (committed < newest).any():
         detail = "; it has changes from before those that are applied, which it would undo"
         raise Finding(LateFileError, tuple(batch.files), detail).raised(table.source)

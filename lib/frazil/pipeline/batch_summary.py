@@ -8,7 +8,7 @@ import time
 import numpy as np
 
 from frazil.dms.applied import summary_of
-from frazil.engine.delays import histogram
+from frazil.engine.delay_histograms import histogram
 from frazil.pipeline.batch import Batch
 
 KIND, COUNTS, DELAYS = "frazil.kind", "frazil.counts", "frazil.delays"
