@@ -21,7 +21,7 @@ HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
 sys.path[:0] = [str(HERE.parent), str(ROOT / "lib")]
 RESULTS = ROOT / "runs" / "bench" / "results.json"
 GROUPS = sorted(f.stem for f in HERE.glob("[a-z]*.py"))
-BY_DOORS = {"fullload", "drain", "quarantine", "idle", "visible"}
+BY_DOORS = {"fullload", "drain", "quarantine", "idle", "visible", "cluster"}
 """Groups that measure one library, as the suite tests it: both in one run, one after the other."""
 
 

@@ -87,14 +87,9 @@ def of_topic(kafka, beside: World) -> World:
     return made.reads(f"kafka://{kafka.brokers}/bench", Messages(made.specs))
 
 
-def workspace(world: World) -> None:
-    """Write a world as an environment for processes of their own; the notebooks lie beside it."""
-    house().command_line(world, ())
-
-
-def python(world: World, *words: str, codes: tuple[int, ...] = (0,)) -> None:
+def python(world: World, *words: str, codes: tuple[int, ...] = (0,), master: str = "local[2]") -> None:
     """Run Python in a workspace, and insist on its exit codes."""
-    environment = {"FRAZIL_PARAMS": str(world.root / "params"), "FRAZIL_MASTER": "local[2]", "PYTHONPATH": str(ROOT / "lib"), "PYTHONDONTWRITEBYTECODE": ""}  # fmt: skip
+    environment = {"FRAZIL_PARAMS": str(world.root / "params"), "FRAZIL_MASTER": master, "PYTHONPATH": str(ROOT / "lib"), "PYTHONDONTWRITEBYTECODE": ""}  # fmt: skip
     ran = subprocess.run([sys.executable, *words], env={**os.environ, **environment}, capture_output=True, text=True)  # fmt: skip
     assert ran.returncode in codes, (ran.stdout + ran.stderr)[-2000:]
 

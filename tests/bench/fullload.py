@@ -12,7 +12,7 @@ def _plain(world, table: str, to: str) -> None:
     rows.write.option("compression", "zstd").parquet(to)
 
 
-def _lines(numbers: range) -> str:
+def lines(numbers: range) -> str:
     return "".join(
         f"2026-01-01 00:00:00.000000,{i},{i % 200000},{i % 100},{i % 10000}.25,{i % 90000}.50,"
         f"2026-01-01 00:00:{i % 60:02d}.000000,paid,n{i % 50000}\n" for i in numbers
@@ -26,7 +26,7 @@ def run(quick: bool = False) -> list[dict]:
     with lake() as world:
         world.table("t0", *COLUMNS)
         for f in range(files):
-            world.source.write("t0", f"LOAD{f + 1:08X}.csv", _lines(range(f * per_file, (f + 1) * per_file)))
+            world.source.write("t0", f"LOAD{f + 1:08X}.csv", lines(range(f * per_file, (f + 1) * per_file)))
         for turn in range(repeats + 1):
             table = f"t{turn}"
             if turn:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from statistics import median
 
-from bench._lake import ROOT, figure, lake, python, seconds, stop_spark, workspace
+from bench._lake import ROOT, figure, lake, python, seconds, stop_spark
 from frazil_old import exit_codes
-from world import house_name
+from world import house, house_name
 
 SCRIPT = "import frazil; assert frazil.open('02_cdc_merge', 'w').merge().outcome == 'nothing'"
 
@@ -22,7 +22,7 @@ def run(quick: bool = False) -> list[dict]:
         stop_spark()
         command, nothing, notebooks = ["-c", SCRIPT], 0, ROOT / "notebooks"
         if house_name() == "old":
-            workspace(world)
+            house().command_line(world, ())
             command, nothing = ["-m", "frazil_old.cli", "run", "--env", "w", "02_cdc_merge"], exit_codes.NOTHING
             notebooks = world.root / "notebooks"
         notebook = [f"{notebooks}/02_cdc_merge.ipynb", f"{world.root}/out.ipynb"]

@@ -18,14 +18,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench import _lake, _pipeline
-from bench._lake import Changes, assert_unique, figure, fill, lake, of_topic, python, seconds, workspace
+from bench._lake import Changes, assert_unique, figure, fill, lake, of_topic, python, seconds
 from frazil_demo.kafka import Kafka
 from frazil_demo.postgres import EmbeddedPostgres
 from frazil_demo.process import stop_process
 from frazil_old import exit_codes
 from frazil_old.flows import cdc
 from frazil_old.results import raise_if_failed
-from world import house_name
+from world import house, house_name
 
 TRIGGER_S, CARE_S = 0.5, 60.0
 
@@ -66,7 +66,7 @@ def _caring(world: _lake.World) -> Iterator[list[float]]:
     """Let `frazil run 03_maintenance` care for all tables again and again, as somebody who schedules it beside ingestion would."""
     stop, took, failed = threading.Event(), [], []
     world.settings["spark_options"] = _lake.MEMORY
-    workspace(world)
+    house().command_line(world, ())
 
     def care() -> None:
         command = ("-m", "frazil_old.cli", "run", "--env", "w", "03_maintenance")
