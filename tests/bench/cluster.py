@@ -7,7 +7,7 @@ from statistics import median
 
 import psutil
 
-from bench._lake import COLUMNS, Changes, figure, lake, link_files, python, stop_spark
+from bench._lake import COLUMNS, Changes, figure, lake, link_files, python
 from bench.fullload import lines
 from standalone import cluster
 from world import house, house_name
@@ -28,7 +28,6 @@ def run(quick: bool = False) -> list[dict]:
         return []
     took: dict[str, list[float]] = {}
     with lake() as world, cluster(world.root) as (master, started):
-        stop_spark()
         changes = Changes(files * per_file)
         for f in range(files):
             world.source.write("t", f"LOAD{f + 1:08X}.csv", lines(range(f * per_file, (f + 1) * per_file)))
