@@ -134,12 +134,12 @@ def rewrite_group(job: Job) -> Group:
 
 
 def swap_wave(table: LakeTable, wave: list[Group], sequence: int) -> dict[str, int]:
-    """Put new files in place of old ones, in one swap. Groups are left out of which others removed files, or brought rows back."""
-    done: dict[str, int] = {}
+    """Put new files in place of old ones, in one swap. Groups are left out, for good, of which others removed files, or brought rows back."""
+    done, left = dict[str, int](), [*wave]
 
     def write() -> Change:
         live = table.live_files
-        left = [group for group in wave if _is_there(table, group)]
+        left[:] = [group for group in left if _is_there(table, group)]  # a swap deletes what its new change leaves out
         if not left:
             raise _OvertakenError
         old = [live[f.path] for group in left for f in group.old]

@@ -1,4 +1,4 @@
-"""The memory that Python may use: one budget for the process, of which each batch takes its share."""
+"""The memory that Python may use: one budget for the process. Batches are cut to their share; tasks on this machine take theirs."""
 
 from __future__ import annotations
 
