@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 """Characters that move a cursor, begin a line or turn the direction of a text."""
@@ -50,6 +50,9 @@ class FrazilError(Exception):
         self.details = tuple(safe(line) for line in details)
         super().__init__(self.problem, self.cure, self.details)  # so that Spark's tasks can send it
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _received, (type(self), *self.args)
+
     def __str__(self) -> str:
         lines = [f"{self.problem} [{self.code}]", *self.details, f"cure: {self.cure}"]
         return "\n  ".join(lines)
@@ -57,6 +60,13 @@ class FrazilError(Exception):
     def _render_traceback_(self) -> list[str]:
         """Return what a notebook shows in place of a stack trace."""
         return [str(self)]
+
+
+def _received(kind: type[FrazilError], problem: str, cure: str, details: Sequence[str]) -> FrazilError:
+    """Return an error that a task sent."""
+    error = kind.__new__(kind)
+    FrazilError.__init__(error, problem, cure, details)
+    return error
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from dms_writer import FILE1, FILE2, D, I, U
-from new_house import opened, prepare
+from new_house import opened
 from standalone import cluster
 
 pytestmark = pytest.mark.spark
@@ -21,7 +21,7 @@ from frazil.engine import tasks
 from frazil.pipeline import load
 tasks.LARGE = tasks.MANY_ROWS = load.LARGE = 1
 lake = frazil.open("02_cdc_merge", "w", keep_hours=0.0)
-for done in (lake.setup(), lake.load(), lake.merge(), lake.maintain(dry_run=False)):
+for done in (lake.load(), lake.merge(), lake.maintain(dry_run=False)):
     print(*[(r.table, r.status, r.counts) for r in done])
 print(lake.spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("frazil").__file__).collect())
 """
@@ -77,7 +77,7 @@ def test_an_error_in_a_task_names_its_file(open_world, monkeypatch):
 
 def test_a_cluster_does_the_same_and_its_executors_get_the_package(waiting_load, tmp_path):
     w = waiting_load
-    prepare(w)
+    w.setup()  # so the tasks of the load are the first that needs the session
     with cluster(tmp_path) as (master, _):
         env = {**os.environ, "FRAZIL_MASTER": master, "FRAZIL_PARAMS": str(w.root / "params"), "SPARK_LOCAL_IP": "127.0.0.1"}  # fmt: skip
         done = subprocess.run([sys.executable, "-c", RUN], env=env, capture_output=True, text=True, timeout=300)

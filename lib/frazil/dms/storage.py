@@ -89,7 +89,8 @@ class Storage:
     def files(self, folder: str, after: str = "") -> list[DmsFile]:
         """Return the files below a folder by path; with `after`, those whose path comes after it."""
         if self.is_local:
-            _require_files(Path(self.address, folder))
+            with self._explained(folder):
+                _require_files(Path(self.address, folder))
         with self._explained(folder):
             found = obstore.list(self.store, folder, offset=after or None, chunk_size=1000)
             entries = [entry for chunk in found for entry in chunk]

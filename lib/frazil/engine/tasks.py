@@ -37,7 +37,7 @@ AT_ONCE, MEMORY = 128, 768 << 20
 LoadPart = tuple[list[LiveFile], list[Changes], list[int | None]]
 """What some files of a load came to: data files, bad rows, and the first and the last commit times in microseconds."""
 Item = TypeVar("Item")
-_shipping = threading.Lock()
+_shipping, _shipped = threading.Lock(), set[str]()
 
 
 class Tasks:
@@ -63,14 +63,16 @@ class Tasks:
         """
         if len(jobs) < 2:
             return [*map(work, jobs)]
-        self._ship()
-        context, are_here, done = self.context(), self.are_here, count(1)
+        context, are_here, done, failed = self.context(), self.are_here, count(1), list[FrazilError]()
+        if not are_here:
+            _ship(context)
         shared, tasks = context.broadcast(work), context.parallelize(jobs, len(jobs))
 
         def run_one(number: int) -> Any:
             with self.budget.take(MEMORY) if are_here else nullcontext():
-                (found,) = context.runJob(tasks, partial(_done, shared), [number])
+                found = None if failed else context.runJob(tasks, partial(_done, shared), [number])[0]
             if isinstance(found, FrazilError):
+                failed.append(found)
                 raise found
             say(f"{next(done)} of {len(jobs)} parts")
             return found
@@ -98,16 +100,6 @@ class Tasks:
         else:
             for found in self.run(partial(_read, of, begin), parts_of(range(len(of.files)), of.size, LARGE)):
                 yield from found
-
-    def _ship(self) -> None:
-        """Give this package to executors on other machines, once a session."""
-        from pyspark import SparkFiles
-
-        house, package = Path(__file__).parents[1], Path(SparkFiles.getRootDirectory(), "frazil.zip")
-        with _shipping:
-            if not (self.are_here or package.exists()):
-                archive = shutil.make_archive(str(package.with_suffix("")), "zip", house.parent, house.name)
-                self.context().addPyFile(archive)
 
 
 def parts_of(items: Sequence[Item], size: Callable[[Item], int], most: int) -> list[list[Item]]:
@@ -142,6 +134,18 @@ def write_part(
             yield rows_of(part, of) if rows_of else part.rows
 
     return write_files(metadata, io, rows_to_write()), bad, micros
+
+
+def _ship(context: SparkContext) -> None:
+    """Give this package to executors on other machines, once a session."""
+    from pyspark import SparkFiles
+
+    house = Path(__file__).parents[1]
+    with _shipping:
+        if context.applicationId not in _shipped:
+            package = shutil.make_archive(f"{SparkFiles.getRootDirectory()}/frazil", "zip", house.parent, house.name)
+            context.addPyFile(package)
+            _shipped.add(context.applicationId)
 
 
 def _done(work: Any, jobs: Iterator) -> Iterator[Any]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
+from urllib.parse import quote
 
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
@@ -70,7 +71,7 @@ class SqliteCatalog:
         """Return where a table's metadata are; empty: there is no such table. Raises CatalogError if the file cannot be read."""
         query = "SELECT * FROM iceberg_tables WHERE catalog_name = ? AND table_namespace = ? AND table_name = ?"
         try:
-            with closing(sqlite3.connect(self.file, timeout=60)) as database:
+            with closing(sqlite3.connect(f"file:{quote(self.file)}?mode=rw", uri=True, timeout=60)) as database:
                 database.row_factory = sqlite3.Row
                 found = dict(database.execute(query, (self.name, *name.rsplit(".", 1))).fetchone() or {})
         except sqlite3.Error as error:

@@ -9,6 +9,8 @@ from functools import cache
 from gzip import BadGzipFile
 from typing import TYPE_CHECKING, Any, cast
 
+from obstore.exceptions import BaseError
+
 from frazil.errors import FrazilError
 from frazil.iceberg.file_threads import each
 
@@ -109,9 +111,11 @@ def damage_named(file: str) -> Iterator[None]:
     """Raise MetadataDamagedError for an error of a reader, which names no file. A store that does not answer is no damage."""
     try:
         yield
+    except (FileNotFoundError, BadGzipFile) as error:
+        raise MetadataDamagedError(file, error) from error
+    except (FrazilError, OSError, BaseError):
+        raise
     except Exception as error:
-        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError | BadGzipFile):
-            raise
         raise MetadataDamagedError(file, error) from error
 
 

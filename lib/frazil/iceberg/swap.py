@@ -135,8 +135,7 @@ def commit(
         if planned is not None and table.position != planned:
             raise PositionMovedError(f"{table.name}: another run committed a batch meanwhile", "let it go on")
         if not now.fits(table):
-            past, now = now, replace(written(table, write()), token=first.token)
-            _discard(table, past.change, now.change)
+            now = _written_again(table, now, write, was_sent=attempt > 0)
         summary = first.change.summary | _named(table, first.token, now.change, position)
         try:
             table.swap(replace(now.change, summary=summary))
@@ -174,12 +173,15 @@ def _named(table: LakeTable, token: str, change: Change, position: Position | No
     return named if change.looked else named | {CHECKED: str(table.checked)}
 
 
-def _discard(table: LakeTable, past: Change, now: Change) -> None:
-    """Delete the files of a change that nobody commits any more, as the table has another state, but for those of the present one."""
-    files, kept = ([f.path for f in change.add] + [f.path for f in change.add_deletes] for change in (past, now))
-    for path in {*files} - {*kept}:
-        with suppress(OSError):  # what stays is an orphan
-            table.io.delete(path)
+def _written_again(table: LakeTable, past: Written, write: Callable[[], Change], was_sent: bool) -> Written:
+    """Write a change for the table's present state. Its former files go, unless a swap that was sent may still bring them."""
+    now = replace(written(table, write()), token=past.token)
+    files, kept = ([f.path for f in w.change.add] + [f.path for f in w.change.add_deletes] for w in (past, now))
+    if not was_sent and past.state[0] != table.head_id:
+        for path in {*files} - {*kept}:
+            with suppress(Exception):  # what stays is an orphan
+                table.io.delete(path)
+    return now
 
 
 def find(table: LakeTable, first: Written) -> Snapshot | None:
