@@ -126,7 +126,7 @@ def commit(
     something was committed: the history tells, and a second swap of the same state fails if the first one still comes.
     Raises PositionMovedError if another run was faster, and the errors of `soundness`.
     """
-    now = first
+    now, may_come = first, False
     for attempt in range(ATTEMPTS):
         if found := find(table, first):
             return found
@@ -135,12 +135,13 @@ def commit(
         if planned is not None and table.position != planned:
             raise PositionMovedError(f"{table.name}: another run committed a batch meanwhile", "let it go on")
         if not now.fits(table):
-            now = _written_again(table, now, write, was_sent=attempt > 0)
+            now = _written_again(table, now, write, may_come)
         summary = first.change.summary | _named(table, first.token, now.change, position)
         try:
             table.swap(replace(now.change, summary=summary))
             break
         except Exception as error:
+            may_come |= "CommitFailedException" not in dict(causes(error))  # else it was refused for certain
             time.sleep(min(0.1 * (2**attempt - 1), 2.0))
             steadily(table.refresh)
             if found := find(table, first):
@@ -173,11 +174,11 @@ def _named(table: LakeTable, token: str, change: Change, position: Position | No
     return named if change.looked else named | {CHECKED: str(table.checked)}
 
 
-def _written_again(table: LakeTable, past: Written, write: Callable[[], Change], was_sent: bool) -> Written:
-    """Write a change for the table's present state. Its former files go, unless a swap that was sent may still bring them."""
+def _written_again(table: LakeTable, past: Written, write: Callable[[], Change], may_come: bool) -> Written:
+    """Write a change for the table's present state. Its former files go, unless a swap whose outcome is unknown may bring them."""
     now = replace(written(table, write()), token=past.token)
     files, kept = ([f.path for f in w.change.add] + [f.path for f in w.change.add_deletes] for w in (past, now))
-    if not was_sent and past.state[0] != table.head_id:
+    if not may_come and past.state[0] != table.head_id:
         for path in {*files} - {*kept}:
             with suppress(Exception):  # what stays is an orphan
                 table.io.delete(path)
