@@ -87,11 +87,12 @@ def of_topic(kafka, beside: World) -> World:
     return made.reads(f"kafka://{kafka.brokers}/bench", Messages(made.specs))
 
 
-def python(world: World, *words: str, codes: tuple[int, ...] = (0,), master: str = "local[2]") -> None:
-    """Run Python in a workspace, and insist on its exit codes."""
+def python(world: World, *words: str, codes: tuple[int, ...] = (0,), master: str = "local[2]") -> str:
+    """Run Python in a workspace, insist on its exit codes, and return what it prints."""
     environment = {"FRAZIL_PARAMS": str(world.root / "params"), "FRAZIL_MASTER": master, "PYTHONPATH": str(ROOT / "lib"), "PYTHONDONTWRITEBYTECODE": ""}  # fmt: skip
     ran = subprocess.run([sys.executable, *words], env={**os.environ, **environment}, capture_output=True, text=True)  # fmt: skip
     assert ran.returncode in codes, (ran.stdout + ran.stderr)[-2000:]
+    return ran.stdout
 
 
 def fill(world: World, table: str, rows: int, files: int) -> None:
