@@ -93,12 +93,9 @@ class Results(Shown, Sequence[Result]):
 
     @property
     def busiest(self) -> str | None:
-        """The table with most rows; the first by name if nothing was; None without tables."""
-        return (
-            min(self, key=lambda r: (-r.counts.get("changes", 0) - r.counts.get("rows", 0), r.table)).table
-            if self
-            else None
-        )
+        """The table with most rows; the first by name if no table has any; None without tables."""
+        by_rows = sorted(self, key=lambda r: (-r.counts.get("changes", 0) - r.counts.get("rows", 0), r.table))
+        return by_rows[0].table if by_rows else None
 
     @property
     def failed(self) -> list[Result]:

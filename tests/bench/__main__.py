@@ -55,9 +55,8 @@ def main() -> int:
     if unknown := [g for g in asked.groups if g not in GROUPS]:
         parser.error(f"no group {', '.join(unknown)}; there are: {', '.join(GROUPS)}")
     wanted = asked.groups or [g for g in GROUPS if g != "quarantine"]  # which `streams` measures too
-    if (
-        "FRAZIL_HOUSE" not in os.environ
-    ):  # a process of its own for each: none finds a warm JVM, or memory that is taken
+    if "FRAZIL_HOUSE" not in os.environ:
+        # A process of its own for each: none finds a warm JVM, or memory that is taken.
         again = [sys.executable, str(HERE), *(["--quick"] if asked.quick else [])]
         runs = [(g, house) for g in wanted for house in ("old", "new") if house == "old" or g in BY_DOORS]
         return max(subprocess.call([*again, g], env=os.environ | {"FRAZIL_HOUSE": house}) for g, house in runs)

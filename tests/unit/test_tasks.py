@@ -13,13 +13,12 @@ from new_house import opened
 from standalone import cluster
 
 pytestmark = pytest.mark.spark
-BORDERS = ("engine.tasks.LARGE", "engine.tasks.MANY_ROWS", "pipeline.load.LARGE")
+BORDERS = ("engine.tasks.LARGE", "engine.tasks.MANY_ROWS")
 """With these borders at 1, all work is large."""
 RUN = """
 import frazil
 from frazil.engine import tasks
-from frazil.pipeline import load
-tasks.LARGE = tasks.MANY_ROWS = load.LARGE = 1
+tasks.LARGE = tasks.MANY_ROWS = 1
 lake = frazil.open("02_cdc_merge", "w", keep_hours=0.0)
 for done in (lake.load(), lake.merge(), lake.maintain(dry_run=False)):
     print(*[(r.table, r.status, r.counts) for r in done])

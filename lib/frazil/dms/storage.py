@@ -88,10 +88,9 @@ class Storage:
 
     def files(self, folder: str, after: str = "") -> list[DmsFile]:
         """Return the files below a folder by path; with `after`, those whose path comes after it."""
-        if self.is_local:
-            with self._explained(folder):
-                _require_files(Path(self.address, folder))
         with self._explained(folder):
+            if self.is_local:
+                _require_files(Path(self.address, folder))
             found = obstore.list(self.store, folder, offset=after or None, chunk_size=1000)
             entries = [entry for chunk in found for entry in chunk]
         files = [DmsFile(e["path"], e["size"], e["e_tag"] or "", e["last_modified"].timestamp()) for e in entries]

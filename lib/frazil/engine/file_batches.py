@@ -15,7 +15,7 @@ from frazil.dms.storage import DmsFile
 
 @dataclass(frozen=True)
 class Measure:
-    """How many rows a file has, and the bytes of a row in memory: of Parquet by its footer, else at most so many by its size."""
+    """How many rows a file has, and the bytes of a row in memory. A Parquet footer has both; the size of a CSV file limits them."""
 
     rows: int
     width: float

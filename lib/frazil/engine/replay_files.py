@@ -65,10 +65,6 @@ class BatchFiles:
         """The paths of the files; those of a replay end as the paths of the files that DMS wrote."""
         return [file.path for file in self.files]
 
-    def size(self, number: int) -> int:
-        """Return the bytes of a file."""
-        return self.files[number].size
-
     def changes(self, numbers: Iterable[int], begin: int = 0, end: int | None = None) -> Iterator[FilePart]:
         """Yield the changes of some files in order: those after row `begin` of the first of all, to row `end`."""
         for number in numbers:

@@ -98,7 +98,7 @@ class Tasks:
         if end is not None or sum(file.size for file in of.files) < LARGE or self.are_here:
             yield from of.changes(range(len(of.files)), begin, end)
         else:
-            for found in self.run(partial(_read, of, begin), parts_of(range(len(of.files)), of.size, LARGE)):
+            for found in self.run(partial(_read, of, begin), file_parts(of)):
                 yield from found
 
 
@@ -106,6 +106,11 @@ def parts_of(items: Sequence[Item], size: Callable[[Item], int], most: int) -> l
     """Return items in parts, in their order: each has about as much as is worth a task, or one item that has more."""
     ends = np.cumsum([size(item) for item in items])
     return [[items[n] for n in some] for _, some in groupby(range(len(items)), lambda n: (ends[n] - 1) // most)]
+
+
+def file_parts(of: BatchFiles) -> list[list[int]]:
+    """Return the numbers of a batch's files in parts that are each worth a task."""
+    return parts_of(range(len(of.files)), lambda number: of.files[number].size, LARGE)
 
 
 def _read(of: BatchFiles, begin: int, numbers: Sequence[int]) -> list[FilePart]:

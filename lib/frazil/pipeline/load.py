@@ -17,7 +17,7 @@ from frazil.dms.file_names import order_of
 from frazil.dms.load_rule import last_before, require_all_there
 from frazil.dms.pending import CLOCKS_S
 from frazil.engine.replay_files import WAITING, BatchFiles
-from frazil.engine.tasks import LARGE, LoadPart, parts_of, write_part
+from frazil.engine.tasks import LoadPart, file_parts, write_part
 from frazil.iceberg import swap
 from frazil.iceberg.columns import evolved
 from frazil.iceberg.doubled_keys import DoubledInLoadError
@@ -41,7 +41,7 @@ def write_load(table: Table, batch: Batch, columns: BatchColumns) -> WrittenBatc
     rows_of = None if table.spec.key else all_changes.rows_of
 
     def write() -> Change:
-        after, jobs = evolved(table.stored, columns.plan), parts_of(range(len(of.files)), of.size, LARGE)
+        after, jobs = evolved(table.stored, columns.plan), file_parts(of)
         work = partial(write_part, of, rows_of, after.metadata, table.stored.io)
         parts[:] = lake.tasks.run(work, jobs, lambda done: lake.say(f"{table.source}: {done} of the load are written"))
         return change_of(table.stored, "replace", [file for files, *_ in parts for file in files], after)
