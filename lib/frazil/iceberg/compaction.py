@@ -31,7 +31,7 @@ PAUSE_S, LONGEST_PAUSE_S = 0.02, 1.5
 """How often, and how long at most, a swap waits for somebody's commit, to come just after it."""
 WORN, WORN_OF_MANY, MANY_FILES = 0.1, 0.05, 1000
 """A file is rewritten alone once this share of its rows is deleted; in a table of many files, in which each batch touches more, a smaller one."""
-FULL, MANY, SMALL_BYTES = 0.75, 16, 1 << 20
+FULL, MANY, SMALL_BYTES = 0.75, 8, 1 << 20
 """A file is small below this share of its target. Ingestion folds the small files of a partition once they are this many, to files of this size."""
 
 
