@@ -102,15 +102,15 @@ class Storage:
             found = obstore.list_with_delimiter(self.store, folder or None)
         return sorted(map(base_name, found["common_prefixes"]))
 
-    def pieces(self, file: DmsFile) -> Iterator[bytes]:
-        """Yield the bytes of a file; a small one is read once, and kept.
+    def pieces(self, file: DmsFile, size: int = PIECE) -> Iterator[bytes]:
+        """Yield the bytes of a file in pieces of some size; a small file is read once, and kept.
 
         Raises ChangedWhileReadError, FileVanishedError if it is not as it was listed.
         """
         if file.size <= PIECE:
             yield self._whole(file)
         else:
-            yield from (self.read(file, at, min(at + PIECE, file.size)) for at in range(0, file.size, PIECE))
+            yield from (self.read(file, at, min(at + size, file.size)) for at in range(0, file.size, size))
 
     def read(self, file: DmsFile, begin: int, end: int) -> bytes:
         """Return some bytes of the file that was listed. Raises ChangedWhileReadError, FileVanishedError if it is another one."""

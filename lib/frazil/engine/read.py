@@ -83,8 +83,8 @@ class TableReader:
         parts = (part.between(begin, end) for part in self._own_rows(file))
         return (reader.parse(part) for part in parts if len(part.numbers))
 
-    def _bytes(self, file: DmsFile) -> Iterator[bytes]:
-        return unpacked(self.storage.pieces(file), self.storage.shown(file.path))
+    def _bytes(self, file: DmsFile, size: int = PIECE) -> Iterator[bytes]:
+        return unpacked(self.storage.pieces(file, size), self.storage.shown(file.path))
 
     def _schema(self, file: DmsFile) -> pa.Schema | None:
         """Return the columns of a Parquet file, which has its name, or begins and ends so; None: it is CSV."""
@@ -98,7 +98,7 @@ class TableReader:
         columns = None if schema is None else [(field.name, dms_type(field.type)) for field in schema]
 
         def rows() -> list[list[str]]:
-            pieces = (own.text for own in self._own_rows(file)) if of_all_tables else self._bytes(file)
+            pieces = (own.text for own in self._own_rows(file)) if of_all_tables else self._bytes(file, FIRST_BLOCK)
             return first_rows(pieces, self.table.target.dialect(header=False), where, len(self.table.now(found)))
 
         found = SourceFile(file.name, where, rows, columns, of_all_tables)
