@@ -16,9 +16,10 @@ NEGATIVE = -1
 def histogram(seconds: np.ndarray) -> dict[int, int]:
     """Return how many delays, in seconds, are in each bucket; NaN is no delay. Histograms are added by bucket."""
     known = seconds[~np.isnan(seconds)]
-    buckets = np.round(np.log(np.maximum(known, SHORTEST_S) / SHORTEST_S) / np.log(STEP)).astype(int)
-    found, counts = np.unique(np.where(known < 0, NEGATIVE, buckets), return_counts=True)
-    return dict(zip(found.tolist(), counts.tolist(), strict=True))
+    buckets = np.round(np.log(np.maximum(known, SHORTEST_S) / SHORTEST_S) / np.log(STEP))
+    counts = np.bincount(np.where(known < 0, NEGATIVE, buckets).astype(int) - NEGATIVE)
+    found = np.flatnonzero(counts)
+    return dict(zip((found + NEGATIVE).tolist(), counts[found].tolist(), strict=True))
 
 
 def seconds_of(bucket: int) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
-from itertools import count, groupby
+from itertools import chain, count, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from zipimport import zipimporter
@@ -22,6 +22,7 @@ from frazil.core.changes import COMMITTED, Changes
 from frazil.engine.replay_files import BatchFiles, FilePart
 from frazil.errors import FrazilError
 from frazil.iceberg.compaction import Group, Job, here, rewrite_group
+from frazil.iceberg.file_threads import each
 from frazil.iceberg.key_segments import Matches
 from frazil.iceberg.live_files import LiveFile
 from frazil.iceberg.locate import Scan, scan_files
@@ -97,11 +98,13 @@ class Tasks:
 
     def read(self, of: BatchFiles, begin: int, end: int | None) -> Iterator[FilePart]:
         """Yield the changes of a batch in order; large files are read where the executors are, if these are other machines."""
-        if end is not None or sum(file.size for file in of.files) < LARGE or self.are_here:
-            yield from of.changes(range(len(of.files)), begin, end)
+        numbers = range(len(of.files))
+        if end is not None or len(numbers) < 2:
+            yield from of.changes(numbers, begin, end)
+        elif sum(file.size for file in of.files) < LARGE or self.are_here:
+            yield from chain(*each(partial(_read, of, begin), [[n] for n in numbers], of.reader.storage.address))
         else:
-            for found in self.run(partial(_read, of, begin), file_parts(of)):
-                yield from found
+            yield from chain(*self.run(partial(_read, of, begin), file_parts(of)))
 
 
 def parts_of(items: Sequence[Item], size: Callable[[Item], int], most: int) -> list[list[Item]]:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 BY_AUDIT = "audit"
 """The id of a stop that maintenance made: each look lists all files until what was found is mended, or decided."""
-MOST_MEMORY = 512 << 20
+MOST_MEMORY = 1 << 30
 """The bytes that a batch's rows may have in memory, if the budget has more."""
 
 
