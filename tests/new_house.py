@@ -17,7 +17,7 @@ from frazil.dms.file_marks import are_unchanged
 from frazil.dms.load_rule import MixedLoadError
 from frazil.dms.mappings import resolve as resolve_rules
 from frazil.dms.position import read_position
-from frazil.engine import file_batches
+from frazil.engine import batch_limits
 from frazil.errors import FrazilError
 from frazil.pipeline import lake as lakes
 from frazil.pipeline import maintain
@@ -114,7 +114,7 @@ def opened(world: World, settings: dict) -> lakes.Lake:
     declared = [p.read_text() for folder in ("params", "declared") for p in sorted((world.root / folder).glob("*.yml"))]
     declared += [p.read_text() for p in sorted(world.root.glob("*.json")) if p.name != "world.json"]
     mark = (str(world.root), json.dumps(own, sort_keys=True), "".join(declared))
-    file_batches.MOST_FILES = {**world.settings, **settings}.get("max_batch_files", 1000)
+    batch_limits.MOST_FILES = {**world.settings, **settings}.get("max_batch_files", 1000)
     if mark not in _open:
         lake = _open[mark] = lakes.open(LATEST, ENV, **own)
         lake.say = world.said.append

@@ -22,7 +22,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from bench._lake import MEMORY, NAMES, TYPED, VALUES, Changes, World, fill, merge, seconds, upsert
 from frazil.core.latest import Latest
 from frazil.dms.position import Position
-from frazil.iceberg import compaction, row_delta, swap
+from frazil.iceberg import commits, compaction, row_delta
 from frazil.iceberg.delete_files import Vectors
 from frazil.iceberg.key_segments import Segments
 from frazil.iceberg.locate import scan_files
@@ -49,9 +49,9 @@ class Room:
     def commit(self, batch: Latest) -> None:
         self.commit_change(lambda: row_delta.write_batch(self.table, self.segments, batch))
 
-    def commit_change(self, write: Callable[[], swap.Change]) -> None:
+    def commit_change(self, write: Callable[[], commits.Change]) -> None:
         planned = self.table.position
-        swap.commit(self.table, swap.written(self.table, write()), write, planned, replace_position(planned))
+        commits.commit(self.table, commits.written(self.table, write()), write, planned, replace_position(planned))
 
 
 def made(world: World, name: str, rows: int, files: int, version: int = 3, more: str = "") -> str:

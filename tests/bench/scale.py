@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 
 from bench._lake import lake, peak_mb, seconds
 from bench._room import Room, batch, both, made, opened, other_process, session_of
+from frazil.iceberg.commits import Change
 from frazil.iceberg.live_files import LiveFile
 from frazil.iceberg.locate import locate, scan_files
 from frazil.iceberg.row_delta import write_rows
-from frazil.iceberg.swap import Change
 
 ROWS, BATCH = 500_000, 5_000
 """Rows of a synthetic file, and keys of a batch."""

@@ -19,7 +19,7 @@ from frazil.core.bad_rows import BAD
 from frazil.core.changes import Changes
 from frazil.core.latest import Latest, latest
 from frazil.dms.position import Position
-from frazil.iceberg import swap
+from frazil.iceberg import commits
 from frazil.iceberg.catalog import open_catalog
 from frazil.iceberg.key_segments import Segments
 from frazil.iceberg.row_delta import write_batch
@@ -132,10 +132,10 @@ class Kept:
         """Commit a batch."""
         return self.commit_change(lambda: write_batch(self.table, self.segments, batch))
 
-    def commit_change(self, write: Callable[[], swap.Change]) -> Snapshot:
+    def commit_change(self, write: Callable[[], commits.Change]) -> Snapshot:
         """Commit what is written."""
-        planned = self.table.position
-        return swap.commit(self.table, swap.written(self.table, write()), write, planned, replace_position(planned))
+        first, planned = commits.written(self.table, write()), self.table.position
+        return commits.commit(self.table, first, write, planned, replace_position(planned))
 
     def replay(self, new: dict[tuple, tuple], gone: list[tuple]) -> None:
         """Take a batch over into the replay."""

@@ -35,7 +35,7 @@ from frazil.dms.load_rule import LoadChangedError, MixedLoadError
 from frazil.dms.pending import FileVanishedError, audit, findings, pending_files
 from frazil.dms.position import Position
 from frazil.dms.storage import ChangedWhileReadError, DmsFile, Storage, StorageError
-from frazil.engine.file_batches import FileBatch, Measure, next_batch
+from frazil.engine.batch_limits import FileBatch, Measure, next_batch
 from frazil.engine.work import for_each
 from frazil_demo.seaweed import Seaweed
 

@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import Summary
 
 import aws_emulator
 from faulty_s3 import RETRIES, FaultyS3
-from frazil.iceberg import compaction, refusals, swap, table
+from frazil.iceberg import commits, compaction, refusals, table
 from frazil.iceberg.row_delta import write_rows
 from frazil_demo.seaweed import Seaweed
 from rest_catalog import RestCatalog
@@ -100,7 +100,7 @@ def test_at_a_fault_in_any_request_of_a_batch_it_is_there_once(there, number, ti
     for n, (fault, often) in enumerate([*[(f, times) for f in FAULTS], *([("409 before", 1)] if number == 2 and there == "disk_lake" else [])]):  # fmt: skip
         catalog.requests.clear()
         catalog.choose = lambda n, asked, fault=fault, often=often: fault if number <= n < number + often else ""
-        swap.steadily(w.table.refresh)
+        commits.steadily(w.table.refresh)
         w.apply_random()
         catalog.choose = lambda n, asked: ""
         assert len(catalog.requests) > number and len([*w.table.ancestors()]) == n + 2, fault
@@ -127,7 +127,7 @@ def test_a_catalog_that_forgets_is_refused(disk_lake, monkeypatch, fault):
     forget = FORGETS.get(fault, lambda metadata: metadata)
     monkeypatch.setattr(catalog, "keep", lambda key, metadata: keep(key, forget(metadata)))
     monkeypatch.setattr(catalog, "of_table", do if fault in FORGETS else forgetful)
-    with pytest.raises(swap.ForgetfulCatalogError):
+    with pytest.raises(commits.ForgetfulCatalogError):
         refusals.require_kept(w.table)
     assert len(w.opened().snapshots) == 2 and w.opened().head
 

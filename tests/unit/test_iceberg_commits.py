@@ -14,12 +14,12 @@ import pytest
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyroaring import BitMap64
 
-from frazil.iceberg import compaction, expiry, java, row_delta, swap
+from frazil.iceberg import commits, compaction, expiry, java, row_delta
+from frazil.iceberg.commits import PositionMovedError
 from frazil.iceberg.locate import scan_files
 from frazil.iceberg.read_rows import live_rows
 from frazil.iceberg.snapshot_summary import TOKEN
 from frazil.iceberg.soundness import RolledBackError, require_sound
-from frazil.iceberg.swap import PositionMovedError
 from frazil.report.health import measure
 from unit.iceberg_world import Kept, replace_position
 
@@ -46,9 +46,9 @@ def test_of_two_writers_at_one_position_one_commits(lake):
     planned = other.position
     w.apply_random()
     batch = w.latest(*w.changes(100, 30))
-    first = swap.written(other, row_delta.write_batch(other, scan_files, batch))
+    first = commits.written(other, row_delta.write_batch(other, scan_files, batch))
     with pytest.raises(PositionMovedError):
-        swap.commit(
+        commits.commit(
             other, first, lambda: row_delta.write_batch(other, scan_files, batch), planned, replace_position(planned)
         )
     w.check()
@@ -56,12 +56,12 @@ def test_of_two_writers_at_one_position_one_commits(lake):
 
 
 def test_a_commit_is_found_by_its_token_however_often_it_is_made(lake, monkeypatch):
-    monkeypatch.setattr(swap, "ATTEMPTS", 1)
+    monkeypatch.setattr(commits, "ATTEMPTS", 1)
     w = Kept(lake, "token", "bigint")
     new, gone = w.changes(100, 50)
     planned, batch = w.table.position, w.latest(new, gone)
-    first = swap.written(w.table, row_delta.write_batch(w.table, w.segments, batch))
-    done = [swap.commit(w.table, first, lambda: pytest.fail("written again"), planned, replace_position(planned)) for _ in "12"]  # fmt: skip
+    first = commits.written(w.table, row_delta.write_batch(w.table, w.segments, batch))
+    done = [commits.commit(w.table, first, lambda: pytest.fail("written again"), planned, replace_position(planned)) for _ in "12"]  # fmt: skip
     assert done[0] == done[1] and done[0].summary[TOKEN] == first.token
     w.replay(new, gone)
     w.check()
@@ -78,11 +78,11 @@ def test_what_others_commit_between_write_and_commit_stays(lake, others):
         written.append(row_delta.write_batch(w.table, w.segments, batch))
         return written[-1]
 
-    first = swap.written(w.table, write())
+    first = commits.written(w.table, write())
     w.sql(others)
     if "delete" in others:
         w.rows = {k: v for k, v in w.rows.items() if v[2] % 3}
-    swap.commit(w.table, first, write, planned, replace_position(planned))
+    commits.commit(w.table, first, write, planned, replace_position(planned))
     assert len(written) == (2 if "delete" in others else 1)  # an ALTER moves no row: the files are used again
     w.replay(new, gone)
     w.check()
@@ -92,11 +92,11 @@ def test_files_that_were_written_long_ago_are_written_again(lake, monkeypatch):
     w = Kept(lake, "old", "bigint")
     new, gone = w.changes(100, 20)
     planned, batch = w.table.position, w.latest(new, gone)
-    first = swap.written(w.table, row_delta.write_batch(w.table, w.segments, batch))
+    first = commits.written(w.table, row_delta.write_batch(w.table, w.segments, batch))
     for file in first.change.add:
         os.remove(file.path.removeprefix("file://"))
-    monkeypatch.setattr(swap, "OLDEST_S", 0)
-    swap.commit(w.table, first, lambda: row_delta.write_batch(w.table, w.segments, batch), planned, replace_position(planned))  # fmt: skip
+    monkeypatch.setattr(commits, "OLDEST_S", 0)
+    commits.commit(w.table, first, lambda: row_delta.write_batch(w.table, w.segments, batch), planned, replace_position(planned))  # fmt: skip
     w.replay(new, gone)
     w.check()
 
@@ -129,11 +129,11 @@ def test_a_rollback_between_look_and_swap_is_never_written_over(lake):
     first = w.apply_random()
     w.apply_random()
     planned, batch = w.table.position, w.latest(*w.changes(100, 20))
-    change = swap.written(w.table, row_delta.write_batch(w.table, w.segments, batch))
+    change = commits.written(w.table, row_delta.write_batch(w.table, w.segments, batch))
     w.call("rollback_to_snapshot", f", snapshot_id => {first.id}")
     for _ in "12":  # the second time it has looked before
         with pytest.raises(RolledBackError):
-            swap.commit(w.table, change, lambda: row_delta.write_batch(w.table, w.segments, batch), planned, replace_position(planned))  # fmt: skip
+            commits.commit(w.table, change, lambda: row_delta.write_batch(w.table, w.segments, batch), planned, replace_position(planned))  # fmt: skip
     assert w.opened().head_id == first.id
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from frazil.core.changes import Changes
 from frazil.core.latest import latest
-from frazil.iceberg import compaction, swap
+from frazil.iceberg import commits, compaction
 from frazil.iceberg.key_segments import Segments
 from frazil.iceberg.locate import scan_files
 from frazil.iceberg.row_delta import write_batch, write_rows
@@ -82,9 +82,9 @@ def test_on_v2_many_files_that_lose_rows_get_one_delete_file_for_each_partition(
     w.apply_random(2000, 1500)
     new, gone = w.changes(2000, 300)
     planned, batch = w.table.position, w.latest(new, gone)
-    first = swap.written(w.table, write_batch(w.table, w.segments, batch))
+    first = commits.written(w.table, write_batch(w.table, w.segments, batch))
     w.sql("alter table {t} set tblproperties ('format-version' = '3')")  # between write and commit
-    swap.commit(w.table, first, lambda: write_batch(w.table, w.segments, batch), planned, replace_position(planned))
+    commits.commit(w.table, first, lambda: write_batch(w.table, w.segments, batch), planned, replace_position(planned))
     w.replay(new, gone)
     w.apply_random(2000, 300)
     w.check()

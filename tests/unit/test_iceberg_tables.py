@@ -12,7 +12,7 @@ from msgspec import structs
 
 from frazil.core.latest import latest
 from frazil.dms.position import Position
-from frazil.iceberg import expiry, swap
+from frazil.iceberg import commits, expiry
 from frazil.iceberg.columns import ColumnPlan, Known, OtherWriterError, evolved, known_columns
 from frazil.iceberg.create import ForeignTableError, adopt, create_table
 from frazil.iceberg.data_files import by_partition
@@ -67,7 +67,7 @@ def test_a_table_of_another_spec_is_created_anew_only_while_it_was_never_loaded(
     assert is_new and again.key == ["id", "at"] and "x" not in again.metadata.properties
     rows = pa.table({"id": [1], "v": ["a"], "at": pa.array([0], pa.timestamp("us"))})
     change = write_rows(again, "append", [rows])
-    swap.commit(again, swap.written(again, change), lambda: change, again.position, Position(load="x"))
+    commits.commit(again, commits.written(again, change), lambda: change, again.position, Position(load="x"))
     assert created(lake, spec_of("anew"))[1] is False
 
 
@@ -77,7 +77,7 @@ def test_a_table_may_have_any_name(lake, name):
     assert expiry.remove_orphans(table, 3) == [] and not expiry.rewrite_manifests(table)
     rows = pa.table({"id": [1], "v": ["a"], "at": pa.array([0], pa.timestamp("us"))})
     change = write_rows(table, "append", [rows])
-    swap.commit(table, swap.written(table, change), lambda: change, table.position, Position(load="x"))
+    commits.commit(table, commits.written(table, change), lambda: change, table.position, Position(load="x"))
     lake.session.sql(f"DELETE FROM {table.spark_name}")
 
 
@@ -123,8 +123,8 @@ def with_columns(w: Kept, steps: list[dict], columns: list[Known]):
     """Commit a batch with which columns change, and return it."""
     after = evolved(w.table, ColumnPlan(tuple(steps), tuple(columns)))
     planned = w.table.position
-    change = swap.Change("row delta", columns=after.steps, properties=after.properties)
-    return swap.commit(w.table, swap.written(w.table, change), lambda: change, planned, replace_position(planned))
+    change = commits.Change("row delta", columns=after.steps, properties=after.properties)
+    return commits.commit(w.table, commits.written(w.table, change), lambda: change, planned, replace_position(planned))
 
 
 def test_a_batch_is_written_with_the_columns_that_it_brings(lake):
@@ -141,8 +141,8 @@ def test_a_batch_is_written_with_the_columns_that_it_brings(lake):
     batch = replace(batch, rows=rows, keys=batch.keys.rename_columns(["id"]))
     change = write_batch(w.table, w.segments, batch, ColumnPlan(tuple(steps), tuple(columns)))
     planned = w.table.position
-    swap.commit(
-        w.table, swap.written(w.table, change), lambda: pytest.fail("again"), planned, replace_position(planned)
+    commits.commit(
+        w.table, commits.written(w.table, change), lambda: pytest.fail("again"), planned, replace_position(planned)
     )
     assert w.table.head.parent == before and w.table.key == ["id"]
     told = known_columns(w.table.metadata)
@@ -161,10 +161,10 @@ def test_a_new_column_has_the_id_of_its_swap_whatever_others_add_meanwhile(lake,
     columns = ColumnPlan(({"step": "add", "name": "x", "to": "int"},), (*known(w), Known(0, "x", "int", "INT4")))
     planned, batch = w.table.position, w.latest({(1,): ("eu", None, 1, "v")}, [])
     batch = replace(batch, rows=batch.rows.append_column("x", pa.array([7], pa.int32())))
-    first = swap.written(w.table, write_batch(w.table, w.segments, batch, columns))
+    first = commits.written(w.table, write_batch(w.table, w.segments, batch, columns))
     for change in others:
         w.sql(f"alter table {{t}} {change}")
-    swap.commit(w.table, first, lambda: write_batch(w.table, w.segments, batch, columns), planned, replace_position(planned))  # fmt: skip
+    commits.commit(w.table, first, lambda: write_batch(w.table, w.segments, batch, columns), planned, replace_position(planned))  # fmt: skip
     assert w.sql("select x from {t}").collect() == [(7,)]
 
 
@@ -268,8 +268,8 @@ def test_keys_that_others_doubled_are_named_also_where_no_change_is_of_them(lake
     for named, statement in others.items():
         w.sql(statement)
         w.table.refresh()
-        swap.pass_others(w.table)  # which looks at no keys, as a compaction; nor does a decision
-        w.commit_change(lambda: swap.Change("row delta"))
+        commits.pass_others(w.table)  # which looks at no keys, as a compaction; nor does a decision
+        w.commit_change(lambda: commits.Change("row delta"))
         with pytest.raises(DoubledKeyError, match=named):
             write_batch(w.table, segments, w.latest({(1,): ("us", None, 1, "y")}, []))
         w.sql("delete from {t} where v = 'theirs'")
@@ -323,7 +323,7 @@ def test_own_expiry_keeps_what_others_committed_since_and_an_empty_commit_passes
     w.table.refresh()
     assert expiry.expire(w.table, 0.0) == 2 and len(require_sound(w.table)) == 2
     position = w.table.position
-    done = swap.pass_others(w.table)
+    done = commits.pass_others(w.table)
     assert (w.table.tags["frazil"], w.table.position, require_sound(w.table)) == (done.id, position, [])
     w.apply_random()
     w.check()

@@ -16,7 +16,7 @@ from dms_writer import FILE1, FILE2, I, U
 from frazil.dms import quarantine_files
 from frazil.iceberg import compaction
 from frazil.iceberg.catalog import opened_table
-from frazil.pipeline import ledger
+from frazil.pipeline import ops_tables
 from frazil.pipeline.explore import ExploreError
 
 pytestmark = pytest.mark.spark
@@ -87,6 +87,6 @@ def test_states_rows_and_sql_know_tables_by_their_source_names(opened):
 
 def test_ops_tables_that_cannot_be_written_stop_no_table(opened, monkeypatch):
     of = opened()
-    monkeypatch.setattr(ledger, "COLUMNS", "no column")
+    monkeypatch.setattr(ops_tables, "COLUMNS", "no column")
     of.say = Mock()
     assert of.maintain()[0].status == "maintained" and of.say.call_count == 3

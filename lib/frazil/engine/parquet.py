@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from frazil.core.rows import FETCH_AGAIN, Rows, UnreadableFileError
-from frazil.engine.file_batches import Measure
+from frazil.engine.batch_limits import Measure
 
 BLOCK = 16 << 20
 """The bytes that the rows of a block have in memory; a longer row makes its block longer."""

@@ -19,7 +19,7 @@ from frazil.dms.gzip_form import unpacked
 from frazil.dms.source_file import SourceFile, SourceTable
 from frazil.dms.storage import PIECE, DmsFile, Storage
 from frazil.engine import parquet
-from frazil.engine.file_batches import Measure
+from frazil.engine.batch_limits import Measure
 from frazil.engine.parquet_columns import dms_type, require_readable, schema_of
 from frazil.engine.transactions import SHARED_BLOCK, split_by_table
 from frazil.errors import FrazilError

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from pyroaring import BitMap64
 
 from frazil.errors import FrazilError
+from frazil.iceberg.commits import Change, commit, written
 from frazil.iceberg.file_threads import each
 from frazil.iceberg.live_files import LAST_UPDATED, ROW_ID, LiveFile
 from frazil.iceberg.read_rows import live_rows
-from frazil.iceberg.swap import Change, commit, written
 from frazil.iceberg.table import LakeTable
 
 if TYPE_CHECKING:

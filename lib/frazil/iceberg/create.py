@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.iceberg.columns import COLUMNS, columns_of, iceberg_type
+from frazil.iceberg.commits import Change, commit_as_is
 from frazil.iceberg.doubled_keys import DoubledKeyError, doubled
 from frazil.iceberg.refusals import DELTAS, require_kept, require_writable
 from frazil.iceberg.snapshot_summary import TAG
 from frazil.iceberg.sql_text import identifier, literal, quoted
-from frazil.iceberg.swap import Change, commit_as_is
 from frazil.iceberg.table import LakeTable
 from frazil.settings.spec import SORT, TRANSFORM
 

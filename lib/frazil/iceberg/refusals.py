@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from frazil.errors import FrazilError
+from frazil.iceberg.commits import ForgetfulCatalogError, pass_others
 from frazil.iceberg.delete_files import PartitionDroppedError
 from frazil.iceberg.snapshot_summary import POSITION, TAG, TOKEN, Snapshot
-from frazil.iceberg.swap import ForgetfulCatalogError, pass_others
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata

@@ -13,6 +13,7 @@ from pyroaring import BitMap64
 
 from frazil.core.latest import Latest
 from frazil.iceberg.columns import ColumnPlan, Evolved, evolved
+from frazil.iceberg.commits import Change
 from frazil.iceberg.data_files import DataFileWriter, by_partition, write_files
 from frazil.iceberg.doubled_keys import DoubledInLoadError, doubled, named
 from frazil.iceberg.key_hashes import key_numbers
@@ -20,7 +21,6 @@ from frazil.iceberg.key_segments import Rows, Segments
 from frazil.iceberg.live_files import ROW_ID, LiveFile
 from frazil.iceberg.locate import Finder, Found, locate, require_unique_keys
 from frazil.iceberg.stored_values import with_columns_of_others, with_stored_values
-from frazil.iceberg.swap import Change
 from frazil.iceberg.table import LakeTable
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from frazil.iceberg.catalog import AnyCatalog
-    from frazil.iceberg.swap import Change
+    from frazil.iceberg.commits import Change
 
 LONGEST_IO_S = 600
 """A FileIO, and Java's handle, may have credentials that end: neither asks the catalog for new ones."""

@@ -19,8 +19,8 @@ from frazil.dms.storage import DmsFile
 from frazil.engine.read import TableReader
 from frazil.engine.replay_files import BatchFiles, Replay
 from frazil.iceberg.columns import ColumnPlan
+from frazil.iceberg.commits import Change, Written
 from frazil.iceberg.snapshot_summary import Snapshot
-from frazil.iceberg.swap import Change, Written
 from frazil.pipeline.quarantine import Kept
 from frazil.results import Result, Shown
 from frazil.settings.spec import TableSpec

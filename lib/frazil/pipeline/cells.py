@@ -8,7 +8,7 @@ from functools import partial, partialmethod
 from typing import TYPE_CHECKING, Any
 
 from frazil.errors import FrazilError
-from frazil.iceberg.swap import Change, PositionMovedError
+from frazil.iceberg.commits import Change, PositionMovedError
 from frazil.pipeline import decisions, run
 from frazil.pipeline.batch import Batch, Commit, WrittenBatch
 from frazil.pipeline.steps import Table

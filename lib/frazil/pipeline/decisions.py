@@ -15,7 +15,7 @@ from frazil.dms.position import Position
 from frazil.errors import FrazilError
 from frazil.iceberg import create
 from frazil.iceberg.columns import COLUMNS, Columns, columns_of
-from frazil.iceberg.swap import Change, commit_as_is, pass_others
+from frazil.iceberg.commits import Change, commit_as_is, pass_others
 from frazil.pipeline import all_changes
 from frazil.pipeline.batch_summary import DECISION, KIND
 from frazil.pipeline.next_batch import Look, applied_batches

@@ -18,11 +18,11 @@ from frazil.dms.load_rule import last_before, require_all_there
 from frazil.dms.pending import CLOCKS_S
 from frazil.engine.replay_files import WAITING, BatchFiles
 from frazil.engine.tasks import LoadPart, file_parts, write_part
-from frazil.iceberg import swap
+from frazil.iceberg import commits
 from frazil.iceberg.columns import evolved
+from frazil.iceberg.commits import Change
 from frazil.iceberg.doubled_keys import DoubledInLoadError
 from frazil.iceberg.row_delta import change_of
-from frazil.iceberg.swap import Change
 from frazil.pipeline import all_changes, batch_summary, quarantine
 from frazil.pipeline.batch import Batch, BatchColumns, WrittenBatch
 from frazil.pipeline.next_batch import LoadWaitsError, applied_before
@@ -63,7 +63,7 @@ def write_load(table: Table, batch: Batch, columns: BatchColumns) -> WrittenBatc
     side_file = quarantine_files.store(lake.state, table.name, waiting)
     position = structs.replace(batch.after, last=last, quarantine=side_file, accepted=accepted)
     told = replace(change, summary=batch_summary.of_batch(_left_after(batch, last), counts, np.array(times[-1:]), None))
-    return WrittenBatch(batch, swap.written(table.stored, told), position, counts, write)
+    return WrittenBatch(batch, commits.written(table.stored, told), position, counts, write)
 
 
 def _with_files(error: DoubledInLoadError, table: Table, of: BatchFiles) -> DoubledInLoadError:

@@ -16,10 +16,10 @@ from frazil.dms.quarantine_files import unnamed
 from frazil.engine.work import for_each
 from frazil.errors import FrazilError
 from frazil.iceberg import compaction, expiry
+from frazil.iceberg.commits import pass_others
 from frazil.iceberg.snapshot_summary import POSITION
 from frazil.iceberg.soundness import require_sound
-from frazil.iceberg.swap import pass_others
-from frazil.pipeline import decisions, ledger, run
+from frazil.pipeline import decisions, ops_tables, run
 from frazil.pipeline.next_batch import BY_AUDIT, Look, applied_batches, is_by_audit
 from frazil.results import Result, Results
 
@@ -46,9 +46,9 @@ def maintain(lake: Lake, dry_run: bool | None = None) -> Results:
     is_dry, began = lake.settings.dry_run if dry_run is None else dry_run, time.time()
     done = Results(run.each(lake, partial(maintain_table, dry_run=is_dry)))
     if not is_dry:
-        rows = [(lake[r.table], {**r.counts, "seconds": r.seconds}) for r in done if r.counts]
-        ledger.append(lake, "maintenance", [ledger.row(f"{t.name} {began}", t, began, facts) for t, facts in rows])
-        ledger.keep_small(lake)
+        facts = {lake[r.table]: {**r.counts, "seconds": r.seconds} for r in done if r.counts}
+        ops_tables.append(lake, "maintenance", [ops_tables.row(f"{t.name} {began}", t, began, facts[t]) for t in facts])
+        ops_tables.keep_small(lake)
     return done
 
 
@@ -57,7 +57,7 @@ def maintain_table(table: Table, dry_run: bool = False) -> Result:
     require_sound(table.refresh())
     counts, errors = dict[str, int](), list[Exception]()
     if not dry_run:
-        ledger.keep_facts(table)
+        ops_tables.keep_facts(table)
     for name, due, do in _actions(table):
         try:
             if count := 0 if table.lake.stop.is_set() else (due if dry_run else do)():

@@ -20,7 +20,7 @@ from frazil.dms.mappings import RENAMED, Written
 from frazil.dms.pending import audit, findings, pending_files
 from frazil.dms.position import ALL, Position, read_position
 from frazil.dms.storage import DmsFile
-from frazil.engine.file_batches import Measure, next_batch
+from frazil.engine.batch_limits import Measure, next_batch
 from frazil.engine.replay_files import as_files
 from frazil.errors import FrazilError, many
 from frazil.iceberg.columns import Columns, known_columns

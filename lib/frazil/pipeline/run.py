@@ -12,10 +12,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from frazil.iceberg.commits import pass_others
 from frazil.iceberg.compaction import fold
 from frazil.iceberg.expiry import expire, wants_expiry
-from frazil.iceberg.swap import pass_others
-from frazil.pipeline import decisions, ledger
+from frazil.pipeline import decisions, ops_tables
 from frazil.pipeline.batch import DONE
 from frazil.pipeline.next_batch import Look
 from frazil.pipeline.steps import Table
@@ -75,7 +75,7 @@ def keep_fast(table: Table) -> Result:
         if settings.run_for_s:
             fold(stored)
         if wants_expiry(stored, settings.keep_hours):
-            ledger.keep_facts(table)
+            ops_tables.keep_facts(table)
             expire(stored, settings.keep_hours)
     if stored.own and stored.own.id != stored.head_id:
         pass_others(stored)

@@ -11,10 +11,10 @@ from frazil.engine.parquet_columns import ColumnTypeError
 from frazil.engine.work import for_each
 from frazil.iceberg.column_rules import require_names
 from frazil.iceberg.columns import columns_of, evolved
+from frazil.iceberg.commits import Change, commit_as_is
 from frazil.iceberg.create import create_table
 from frazil.iceberg.soundness import require_sound
 from frazil.iceberg.sql_text import quoted
-from frazil.iceberg.swap import Change, commit_as_is
 from frazil.pipeline import all_changes, run, schema_changes
 from frazil.results import Result, Results
 

@@ -21,11 +21,11 @@ from frazil.dms.applied import Batch as AppliedBatch
 from frazil.dms.position import Position
 from frazil.engine.replay_files import WAITING, BatchFiles
 from frazil.errors import FrazilError
-from frazil.iceberg import swap
+from frazil.iceberg import commits
 from frazil.iceberg.column_rules import same_columns
 from frazil.iceberg.columns import Columns, known_columns, known_or_listed
+from frazil.iceberg.commits import PositionMovedError
 from frazil.iceberg.key_segments import Segments
-from frazil.iceberg.swap import PositionMovedError
 from frazil.iceberg.table import LakeTable
 from frazil.pipeline import all_changes, decisions, explore, quarantine, row_origin, schema_changes
 from frazil.pipeline.batch import Batch, BatchChanges, BatchColumns, BatchLatest, Commit, WrittenBatch
@@ -162,7 +162,7 @@ class Table:
         """Make the swap of a written batch, exactly once; if others committed meanwhile, the files are written again."""
         batch = written.batch
         try:
-            made = swap.commit(self.stored, written.written, written.again, batch.planned, written.position)
+            made = commits.commit(self.stored, written.written, written.again, batch.planned, written.position)
         except PositionMovedError:
             if self._last is None or self._last.position != written.position:
                 raise

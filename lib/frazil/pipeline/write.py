@@ -15,12 +15,12 @@ from frazil.dms.empty_load import require_load
 from frazil.dms.file_names import order_of
 from frazil.dms.pending import LateFileError
 from frazil.errors import Finding, FrazilError
-from frazil.iceberg import swap
+from frazil.iceberg import commits
+from frazil.iceberg.commits import Change
 from frazil.iceberg.key_segments import Segments
 from frazil.iceberg.locate import Finder, locate, wants_segments
 from frazil.iceberg.row_delta import write_batch, write_rows
 from frazil.iceberg.stored_values import NoStoredRowError
-from frazil.iceberg.swap import Change
 from frazil.pipeline import batch_summary, quarantine
 from frazil.pipeline.batch import BatchChanges, BatchLatest, WrittenBatch
 
@@ -50,7 +50,7 @@ def write_changes(table: Table, latest: BatchLatest) -> WrittenBatch:
     if kept.waiting is not kept.before or batch.replay:
         side_file = quarantine_files.store(table.lake.state, table.name, kept.waiting)
     position = structs.replace(batch.after, quarantine=side_file)
-    return WrittenBatch(batch, swap.written(table.stored, told), position, counts, partial(_change, table, latest))
+    return WrittenBatch(batch, commits.written(table.stored, told), position, counts, partial(_change, table, latest))
 
 
 def _written(table: Table, latest: BatchLatest) -> tuple[BatchLatest, Change]:
