@@ -231,10 +231,15 @@ public class Commits {
 
         Local(TableOperations table) { this.table = table; }
 
-        public InputFile newInputFile(String path) { return Files.localInput(path); }
-        public OutputFile newOutputFile(String path) { return Files.localOutput(path); }
-        public void deleteFile(String path) { new java.io.File(path).delete(); }
+        public InputFile newInputFile(String path) {
+            return path.startsWith("/") ? Files.localInput(path) : table.io().newInputFile(path);
+        }
 
+        public OutputFile newOutputFile(String path) { // a property of the table may name another place for metadata
+            return path.startsWith("/") ? Files.localOutput(path) : table.io().newOutputFile(path);
+        }
+
+        public void deleteFile(String path) { table.io().deleteFile(path); }
         public FileIO io() { return this; }
         public TableMetadata current() { return table.current(); }
         public TableMetadata refresh() { return table.refresh(); }
