@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -77,7 +78,7 @@ class Storage:
         self.is_local = store is None and "://" not in address
         self.store = store or store_at(self.address)
         self._kept: dict[DmsFile, bytes] = {}
-        self._free = KEPT
+        self._free, self._counting = KEPT, threading.Lock()
 
     def __reduce__(self) -> tuple[type, tuple[str]]:
         return Storage, (self.address,)
@@ -140,10 +141,12 @@ class Storage:
     def _whole(self, file: DmsFile) -> bytes:
         data = self._kept.get(file)
         if data is None:
-            if file.size > self._free:
-                self._kept, self._free = {}, KEPT
-            data = self._kept[file] = self.read(file, 0, file.size)
-            self._free -= file.size
+            data = self.read(file, 0, file.size)
+            with self._counting:  # files of a batch are read at once
+                if file.size > self._free:
+                    self._kept, self._free = {}, KEPT
+                self._kept[file] = data
+                self._free -= file.size
         return data
 
     @contextmanager
