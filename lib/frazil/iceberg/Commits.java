@@ -5,11 +5,13 @@ import java.util.List;
 import java.util.Map;
 import org.apache.iceberg.*;
 import org.apache.iceberg.catalog.TableIdentifier;
+import org.apache.iceberg.encryption.EncryptionManager;
 import org.apache.iceberg.exceptions.CommitFailedException;
 import org.apache.iceberg.exceptions.ValidationException;
 import org.apache.iceberg.expressions.Expressions;
 import org.apache.iceberg.io.FileIO;
 import org.apache.iceberg.io.InputFile;
+import org.apache.iceberg.io.LocationProvider;
 import org.apache.iceberg.io.OutputFile;
 import org.apache.iceberg.relocated.com.google.common.util.concurrent.MoreExecutors;
 import org.apache.iceberg.shaded.com.fasterxml.jackson.databind.JsonNode;
@@ -245,10 +247,8 @@ public class Commits {
         public TableMetadata refresh() { return table.refresh(); }
         public void commit(TableMetadata base, TableMetadata next) { table.commit(base, next); }
         public String metadataFileLocation(String name) { return table.metadataFileLocation(name); }
-        public org.apache.iceberg.io.LocationProvider locationProvider() { return table.locationProvider(); }
-        public org.apache.iceberg.encryption.EncryptionManager encryption() { return table.encryption(); }
+        public LocationProvider locationProvider() { return table.locationProvider(); }
+        public EncryptionManager encryption() { return table.encryption(); }
         public TableOperations temp(TableMetadata next) { return new Local(table.temp(next)); }
-        public long newSnapshotId() { return table.newSnapshotId(); }
-        public void close() { }
     }
 }

@@ -33,6 +33,8 @@ WORN, WORN_OF_MANY, MANY_FILES = 0.1, 0.05, 1000
 """A file is rewritten alone once this share of its rows is deleted; in a table of many files, in which each batch touches more, a smaller one."""
 FULL, MANY, SMALL_BYTES = 0.75, 8, 1 << 20
 """A file is small below this share of its target. Ingestion folds the small files of a partition once they are this many, to files of this size."""
+FOLDED_AT_ONCE = 16
+"""Groups of small files that one swap folds."""
 
 
 class NotCompactedError(FrazilError, code="not-compacted"):
@@ -89,7 +91,9 @@ def here(jobs: list[Job]) -> list[Group]:
 def fold(table: LakeTable) -> dict[str, int]:
     """Make few files of the many small ones that ingestion wrote to a partition, in its own process."""
     small = Counter(str(f.partition) for f in table.live_files.values() if f.size < FULL * SMALL_BYTES)
-    return compact(table, SMALL_BYTES, MANY, worn=1.0, waits=False) if max(small.values(), default=0) >= MANY else {}
+    if max(small.values(), default=0) < MANY:
+        return {}
+    return compact(table, SMALL_BYTES, FOLDED_AT_ONCE, worn=1.0, waits=False)
 
 
 def compact(
